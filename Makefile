@@ -1,0 +1,41 @@
+# make demo | test | lint | bench | docs: each sets up what it needs first; a second call is quick.
+VENV ?= .venv
+BIN = $(VENV)/bin
+PARTS = tracer model fasthvd replay validation
+PACKAGES = $(foreach part,$(PARTS),-p vsketchdlc.$(part))
+
+.PHONY: demo test test-core lint format bench docs setup native clean
+
+setup:
+	@setup/environment.sh live $(VENV)
+
+demo: setup
+	$(BIN)/vsketchdlc demo -o demo-out
+
+test: setup test-core
+	$(BIN)/pytest
+
+test-core:
+	@setup/environment.sh core .venv-core
+	.venv-core/bin/pytest -q -p no:cacheprovider tests/core
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=$(VENV)/share/typing $(BIN)/mypy -p vsketchdlc
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: setup
+	$(BIN)/python docs/build.py
+
+native: setup
+
+clean:
+	rm -rf build dist *.egg-info .venv .venv-core demo-out
+	rm -f tracer/libvsketch.so fasthvd/libfasthvd.so fasthvd/fasthvd-lane

@@ -1,0 +1,69 @@
+"""The ``vsketchdlc`` command: joins the parts' commands and turns a user's mistake into one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from . import __version__, answer
+from .errors import BadNews, UserError
+from .fasthvd import commands as fasthvd_commands
+from .model import commands as model_commands
+from .replay import commands as replay_commands
+from .tracer import commands as tracer_commands
+from .validation import commands as validation_commands
+
+app = typer.Typer(
+    name="vsketchdlc",
+    help="Where does the step time of a Horovod job over TCP go, and how many lanes should it run?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        answer.stdout.print(f"vsketchdlc {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+for part in (tracer_commands, model_commands, fasthvd_commands, replay_commands, validation_commands):
+    part.register(app)
+
+
+def main() -> None:
+    """Run the command line; exit 0 good, 1 bad news, 2 wrong usage or unusable input."""
+    try:
+        status = app(standalone_mode=False)
+    except UserError as error:
+        _say(str(error))
+        sys.exit(2)
+    except BadNews as error:
+        _say(str(error))
+        sys.exit(1)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        hint = "" if error.ctx is None else f" (see: {error.ctx.command_path} --help)"  # type: ignore[attr-defined]
+        _say(f"{error.format_message()}{hint}")
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _say(line: str) -> None:
+    print(f"vsketchdlc: {' '.join(line.split())}", file=sys.stderr)

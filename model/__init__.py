@@ -1,0 +1,1 @@
+"""Predict step times: workload, cluster, contention, collectives, calibration."""

@@ -1,0 +1,1 @@
+"""Play a recorded run again, in the simulator or on the wire."""

@@ -1,0 +1,9 @@
+"""Command line of the replay part."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this part's commands to `app`."""

@@ -1,0 +1,192 @@
+"""The user's own launch command: recognise it, give its ranks (and only them) variables, run it cleanly.
+
+Everything that has to reach the ranks, on every host, goes through `RankEnvironment`:
+
+* Open MPI: ``OMPI_MCA_mca_base_env_list`` (also works when mpirun hides in a script of the user's); Open MPI
+  refuses it together with ``-x``, so where the user has ``-x`` the variables are added as ``-x`` too.
+* MPICH (hydra): ``-genv NAME VALUE``.
+* horovodrun over MPI: ``--mpi-args``.
+* anything else (a bare ``python train.py``, Slurm, a shell script): the plain environment.
+
+A nested ``vsketchdlc`` (``vsketchdlc trace -- vsketchdlc run --aux 3 -- mpirun ...``) hands its part down in
+one variable, and the innermost one applies the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from ..errors import UserError
+
+NESTED_VARIABLE = "VSKETCHDLC_RANK_ENVIRONMENT"
+_ENV_LIST = "OMPI_MCA_mca_base_env_list"
+
+
+class LauncherKind(Enum):
+    """Who starts the ranks."""
+
+    OPEN_MPI = "Open MPI"
+    MPICH = "MPICH"
+    HOROVODRUN_MPI = "horovodrun over MPI"
+    HOROVODRUN_GLOO = "horovodrun over Gloo"
+    VSKETCHDLC = "vsketchdlc"
+    DIRECT = "the command itself"
+
+
+@dataclass(frozen=True)
+class RankEnvironment:
+    """What the ranks get: libraries to preload (first one first), folders for PYTHONPATH, plain variables."""
+
+    preload: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def joined(self, other: RankEnvironment) -> RankEnvironment:
+        """Both, with `other` (the inner command's) first in the search orders and winning on variables."""
+        return RankEnvironment(
+            other.preload + self.preload,
+            other.python_path + self.python_path,
+            {**self.variables, **other.variables},
+        )
+
+    def flat(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """As plain variables, in front of what `environment` has in the two search orders."""
+        flat = dict(self.variables)
+        if self.preload:
+            before = environment.get("LD_PRELOAD", "").replace(":", " ").split()
+            flat["LD_PRELOAD"] = ":".join([*self.preload, *before])
+        if self.python_path:
+            before = [part for part in environment.get("PYTHONPATH", "").split(":") if part]
+            flat["PYTHONPATH"] = ":".join([*self.python_path, *before])
+        return flat
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command ready to start: its words and its whole environment."""
+
+    command: list[str]
+    environment: dict[str, str]
+    kind: LauncherKind
+
+
+def recognise(command: Sequence[str]) -> LauncherKind:
+    """Which launcher `command` starts.
+
+    Raises UserError when the command is empty or its program is not found.
+    """
+    if not command:
+        raise UserError("no command given: put your own after '--', as in 'vsketchdlc trace -- mpirun -np 4 python train.py'")
+    program = shutil.which(command[0])
+    if program is None:
+        raise UserError(f"command '{command[0]}' is not found; check its spelling, or activate the environment that has it")
+    name = Path(command[0]).name
+    if name == "vsketchdlc" or list(command[1:3]) == ["-m", "vsketchdlc"]:
+        return LauncherKind.VSKETCHDLC
+    if name == "horovodrun":
+        return LauncherKind.HOROVODRUN_GLOO if "--gloo" in command else LauncherKind.HOROVODRUN_MPI
+    if name in ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpirun.mpich"):
+        return _mpi_family(program)
+    return LauncherKind.DIRECT
+
+
+def _mpi_family(program: str) -> LauncherKind:
+    try:
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"'{program} --version' does not answer ({error}); repair the MPI installation") from None
+    text = answer.stdout + answer.stderr
+    if "HYDRA" in text or "MPICH" in text:
+        return LauncherKind.MPICH
+    return LauncherKind.OPEN_MPI
+
+
+def prepare(command: Sequence[str], ranks: RankEnvironment, environment: Mapping[str, str] | None = None) -> Launch:
+    """`command` with its ranks given `ranks`; everything else of it unchanged.
+
+    Raises UserError when the command is not found.
+    """
+    inherited = dict(os.environ if environment is None else environment)
+    kind = recognise(command)
+    ranks = _from_json(inherited.pop(NESTED_VARIABLE, None)).joined(ranks)
+    words = list(command)
+    if kind is LauncherKind.VSKETCHDLC:
+        return Launch(words, {**inherited, NESTED_VARIABLE: _to_json(ranks)}, kind)
+    flat = ranks.flat(inherited)
+    if kind is LauncherKind.OPEN_MPI and not _uses_x(words) and not _awkward(flat):
+        before = [part for part in inherited.get(_ENV_LIST, "").split(";") if part]
+        # The launcher gets the plain variables too (harmless), but never the preload.
+        inherited[_ENV_LIST] = ";".join([*before, *(f"{name}={value}" for name, value in flat.items())])
+    elif kind is LauncherKind.OPEN_MPI:
+        words[1:1] = [word for name, value in flat.items() for word in ("-x", f"{name}={value}")]
+    elif kind is LauncherKind.MPICH:
+        words[1:1] = [word for name, value in flat.items() for word in ("-genv", name, value)]
+    elif kind is LauncherKind.HOROVODRUN_MPI:
+        words = _with_mpi_args(words, " ".join(f"-x {shlex.quote(f'{name}={value}')}" for name, value in flat.items()))
+    else:
+        inherited.update(flat)
+    return Launch(words, inherited, kind)
+
+
+def _uses_x(words: Sequence[str]) -> bool:
+    return "-x" in words
+
+
+def _awkward(flat: Mapping[str, str]) -> bool:
+    return any(";" in value for value in flat.values())
+
+
+def _with_mpi_args(words: list[str], extra: str) -> list[str]:
+    for place, word in enumerate(words):
+        if word == "--mpi-args" and place + 1 < len(words):
+            return [*words[: place + 1], f"{words[place + 1]} {extra}", *words[place + 2 :]]
+        if word.startswith("--mpi-args="):
+            return [*words[:place], f"{word} {extra}", *words[place + 1 :]]
+    return [words[0], f"--mpi-args={extra}", *words[1:]]
+
+
+def _to_json(ranks: RankEnvironment) -> str:
+    return json.dumps([list(ranks.preload), list(ranks.python_path), dict(ranks.variables)])
+
+
+def _from_json(text: str | None) -> RankEnvironment:
+    if not text:
+        return RankEnvironment()
+    preload, python_path, variables = json.loads(text)
+    return RankEnvironment(tuple(preload), tuple(python_path), variables)
+
+
+def run(launch: Launch, **popen: object) -> int:
+    """Run `launch` in the foreground and return its exit status (128 + signal when a signal ended it).
+
+    SIGTERM and SIGHUP are handed on; Ctrl-C reaches the command by itself, as it shares the terminal. When
+    this function leaves, whatever the cause, the command has been ended.
+    """
+    try:
+        process = subprocess.Popen(launch.command, env=launch.environment, **popen)  # type: ignore[call-overload]
+    except OSError as error:
+        raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None
+    old = {number: signal.signal(number, lambda got, _: process.send_signal(got)) for number in (signal.SIGTERM, signal.SIGHUP)}
+    old[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        status: int = process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    return 128 - status if status < 0 else status

@@ -1,0 +1,1 @@
+"""Hold predictions against real runs: the lab, scenarios, the demo, the doctor."""

@@ -1,0 +1,1 @@
+"""Emulated hosts on one Linux machine: real MPI, real TCP, shaped links."""
