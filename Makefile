@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 PARTS = tracer model fasthvd replay validation
-PACKAGES = $(foreach part,$(PARTS),-p vsketchdlc.$(part))
+TYPED = $(foreach part,$(PARTS),-p vsketchdlc.$(part)) $(foreach file,cli answer errors units,-m vsketchdlc.$(file))
 
 .PHONY: demo test test-core lint format bench docs setup native clean
 
@@ -17,12 +17,12 @@ test: setup test-core
 
 test-core:
 	@setup/environment.sh core .venv-core
-	.venv-core/bin/pytest -q -p no:cacheprovider tests/core
+	.venv-core/bin/pytest -q -p no:cacheprovider -m "not live and not lab and not slow" tests/core tests/model tests/replay
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(VENV)/share/typing $(BIN)/mypy -p vsketchdlc
+	MYPYPATH=$(VENV)/share/typing $(BIN)/mypy $(TYPED)
 
 format: setup
 	$(BIN)/ruff check --fix .

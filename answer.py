@@ -25,7 +25,9 @@ def write_text_whole(path: Path, text: str) -> None:
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; choose another place with a writable folder") from None
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; choose another place with a writable folder"
+        ) from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -34,7 +36,9 @@ def write_text_whole(path: Path, text: str) -> None:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise UserError(f"cannot write {path}: {error.strerror}; free some space or choose another place") from None
+            raise UserError(
+                f"cannot write {path}: {error.strerror}; free some space or choose another place"
+            ) from None
         raise
 
 

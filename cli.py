@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from . import __version__, answer
@@ -16,10 +15,12 @@ from .replay import commands as replay_commands
 from .tracer import commands as tracer_commands
 from .validation import commands as validation_commands
 
+# typer brings its own copy of click in newer versions, uses the installed one in older: ask it which.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     name="vsketchdlc",
     help="Where does the step time of a Horovod job over TCP go, and how many lanes should it run?",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -33,13 +34,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _top(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
 for part in (tracer_commands, model_commands, fasthvd_commands, replay_commands, validation_commands):
@@ -56,13 +60,18 @@ def main() -> None:
     except BadNews as error:
         _say(str(error))
         sys.exit(1)
-    except click.exceptions.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except click.ClickException as error:
-        hint = "" if error.ctx is None else f" (see: {error.ctx.command_path} --help)"  # type: ignore[attr-defined]
-        _say(f"{error.format_message()}{hint}")
+    except ClickException as error:
+        _say(_wrong_usage(error))
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _wrong_usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    hint = "" if context is None else f" (see: {context.command_path} --help)"
+    return f"{error.format_message()}{hint}"
 
 
 def _say(line: str) -> None:

@@ -57,7 +57,15 @@ def compile_part(part: NativePart, target: Path) -> None:
     # Written beside and renamed: a running job keeps its old file.
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     extra = os.environ.get("VSKETCHDLC_CFLAGS", "").split()
-    command = [*compiler.split(), *C_FLAGS, *extra, *map(str, part.sources()), *part.link_flags, "-o", str(fresh)]
+    command = [
+        *compiler.split(),
+        *C_FLAGS,
+        *extra,
+        *map(str, part.sources()),
+        *part.link_flags,
+        "-o",
+        str(fresh),
+    ]
     try:
         subprocess.run(command, check=True, cwd=ROOT)
         fresh.replace(target)
@@ -85,7 +93,9 @@ class BuildWithNative(build_py):
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs = super().get_outputs(include_bytecode)
         if native_wanted() and not self.editable_mode:
-            outputs += [str(Path(self.build_lib) / "vsketchdlc" / part.artefact) for part in PARTS if part.sources()]
+            outputs += [
+                str(Path(self.build_lib) / "vsketchdlc" / part.artefact) for part in PARTS if part.sources()
+            ]
         return outputs
 
 

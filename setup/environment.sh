@@ -69,7 +69,7 @@ if [ ! -x "$venv/bin/vsketchdlc" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wante
         mkdir -p "$venv/share/typing"
         ln -sfn "$(pwd)" "$venv/share/typing/vsketchdlc"
     else
-        install -c constraints/core.txt . pytest hypothesis
+        install -c constraints/core.txt . setuptools wheel pytest hypothesis
     fi
     echo "$wanted" >"$stamp"
 fi

@@ -85,10 +85,14 @@ def recognise(command: Sequence[str]) -> LauncherKind:
     Raises UserError when the command is empty or its program is not found.
     """
     if not command:
-        raise UserError("no command given: put your own after '--', as in 'vsketchdlc trace -- mpirun -np 4 python train.py'")
+        raise UserError(
+            "no command given: put your own after '--', as in 'vsketchdlc trace -- mpirun -np 4 python train.py'"
+        )
     program = shutil.which(command[0])
     if program is None:
-        raise UserError(f"command '{command[0]}' is not found; check its spelling, or activate the environment that has it")
+        raise UserError(
+            f"command '{command[0]}' is not found; check its spelling, or activate the environment that has it"
+        )
     name = Path(command[0]).name
     if name == "vsketchdlc" or list(command[1:3]) == ["-m", "vsketchdlc"]:
         return LauncherKind.VSKETCHDLC
@@ -101,16 +105,22 @@ def recognise(command: Sequence[str]) -> LauncherKind:
 
 def _mpi_family(program: str) -> LauncherKind:
     try:
-        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"'{program} --version' does not answer ({error}); repair the MPI installation") from None
+        raise UserError(
+            f"'{program} --version' does not answer ({error}); repair the MPI installation"
+        ) from None
     text = answer.stdout + answer.stderr
     if "HYDRA" in text or "MPICH" in text:
         return LauncherKind.MPICH
     return LauncherKind.OPEN_MPI
 
 
-def prepare(command: Sequence[str], ranks: RankEnvironment, environment: Mapping[str, str] | None = None) -> Launch:
+def prepare(
+    command: Sequence[str], ranks: RankEnvironment, environment: Mapping[str, str] | None = None
+) -> Launch:
     """`command` with its ranks given `ranks`; everything else of it unchanged.
 
     Raises UserError when the command is not found.
@@ -131,7 +141,9 @@ def prepare(command: Sequence[str], ranks: RankEnvironment, environment: Mapping
     elif kind is LauncherKind.MPICH:
         words[1:1] = [word for name, value in flat.items() for word in ("-genv", name, value)]
     elif kind is LauncherKind.HOROVODRUN_MPI:
-        words = _with_mpi_args(words, " ".join(f"-x {shlex.quote(f'{name}={value}')}" for name, value in flat.items()))
+        words = _with_mpi_args(
+            words, " ".join(f"-x {shlex.quote(f'{name}={value}')}" for name, value in flat.items())
+        )
     else:
         inherited.update(flat)
     return Launch(words, inherited, kind)
@@ -175,7 +187,10 @@ def run(launch: Launch, **popen: object) -> int:
         process = subprocess.Popen(launch.command, env=launch.environment, **popen)  # type: ignore[call-overload]
     except OSError as error:
         raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None
-    old = {number: signal.signal(number, lambda got, _: process.send_signal(got)) for number in (signal.SIGTERM, signal.SIGHUP)}
+    old = {
+        number: signal.signal(number, lambda got, _: process.send_signal(got))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     old[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         status: int = process.wait()

@@ -100,12 +100,16 @@ class Trace:
         """
         folder = Path(path)
         if not folder.exists():
-            raise UserError(f"no trace at {folder}: record one with 'vsketchdlc trace -o {folder} -- mpirun ...'")
+            raise UserError(
+                f"no trace at {folder}: record one with 'vsketchdlc trace -o {folder} -- mpirun ...'"
+            )
         meta_file = folder / "meta.json"
         try:
             data = json.loads(meta_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"{folder} is not a readable trace ({meta_file.name}: {error}); record it again") from None
+            raise UserError(
+                f"{folder} is not a readable trace ({meta_file.name}: {error}); record it again"
+            ) from None
         trace = cls(folder, _meta_from_json(data, folder))
         trace._check_tables()
         return trace
@@ -115,7 +119,9 @@ class Trace:
             try:
                 pq.read_schema(file)
             except (OSError, pa.ArrowException) as error:
-                raise UserError(f"{self.path} is damaged ({file.name}: {str(error).splitlines()[0]}); record it again") from None
+                raise UserError(
+                    f"{self.path} is damaged ({file.name}: {str(error).splitlines()[0]}); record it again"
+                ) from None
         if not self._files("events"):
             raise UserError(f"{self.path} holds no events; record it again")
 
@@ -132,7 +138,9 @@ class Trace:
             self._define_tables(connection)
             return connection.execute(sql, list(parameters)).df()
 
-    def events(self, *, kinds: Iterable[str] | None = None, columns: Iterable[str] | None = None) -> pd.DataFrame:
+    def events(
+        self, *, kinds: Iterable[str] | None = None, columns: Iterable[str] | None = None
+    ) -> pd.DataFrame:
         """Events as a DataFrame, ordered by start; `kinds` and `columns` keep it small."""
         chosen = ", ".join(columns) if columns is not None else ", ".join(EVENTS.names)
         where, values = "", []
@@ -187,7 +195,9 @@ class Trace:
             )
 
 
-def write_trace(path: str | Path, meta: TraceMeta, events: pa.Table | pd.DataFrame, samples: Any = None) -> Trace:
+def write_trace(
+    path: str | Path, meta: TraceMeta, events: pa.Table | pd.DataFrame, samples: Any = None
+) -> Trace:
     """Write a whole trace to folder `path` and open it; an older trace there is replaced only at the end.
 
     `events` and `samples` have the columns of `schema` (missing ones become null). Raises UserError when
@@ -212,7 +222,9 @@ def write_trace(path: str | Path, meta: TraceMeta, events: pa.Table | pd.DataFra
             shutil.rmtree(target)
         fresh.replace(target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}; free some space or choose another folder") from None
+        raise UserError(
+            f"cannot write {target}: {error.strerror}; free some space or choose another folder"
+        ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return Trace.open(target)
@@ -221,7 +233,9 @@ def write_trace(path: str | Path, meta: TraceMeta, events: pa.Table | pd.DataFra
 def _as_table(data: Any, schema: pa.Schema) -> pa.Table:
     table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
     columns = [
-        table.column(item.name).cast(item.type) if item.name in table.column_names else pa.nulls(len(table), item.type)
+        table.column(item.name).cast(item.type)
+        if item.name in table.column_names
+        else pa.nulls(len(table), item.type)
         for item in schema
     ]
     return pa.table(columns, schema=schema)

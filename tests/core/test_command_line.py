@@ -1,0 +1,45 @@
+"""What a user meets first: one line and exit status 2 for a mistake, never a traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def vsketchdlc(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "vsketchdlc", *words], capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["--nonsense"]])
+def test_a_mistake_is_one_line_and_status_2(words):
+    answer = vsketchdlc(*words)
+    assert answer.returncode == 2
+    assert len(answer.stderr.splitlines()) == 1
+    assert answer.stderr.startswith("vsketchdlc: ")
+    assert "--help" in answer.stderr
+
+
+def test_alone_it_prints_its_help():
+    answer = vsketchdlc()
+    assert "Usage:" in answer.stdout
+
+
+def test_what_if_needs_no_mxnet_and_nothing_native():
+    code = (
+        "import sys; import vsketchdlc.cli;"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('mxnet', 'horovod', 'mpi4py')];"
+        "assert not bad, bad"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_the_parts_are_not_importable_from_the_top():
+    """A training script has a model.py of its own beside it."""
+    code = "import importlib.util as u; assert not any(u.find_spec(n) for n in ('model', 'replay', 'tracer'))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert answer.returncode == 0, answer.stderr

@@ -1,0 +1,79 @@
+"""The user's launch command gets its ranks' variables in the way its launcher understands."""
+
+import json
+import stat
+
+import pytest
+from vsketchdlc.errors import UserError
+from vsketchdlc.tracer.launcher import NESTED_VARIABLE, LauncherKind, RankEnvironment, prepare, run
+
+RANKS = RankEnvironment(preload=("/lib/a.so",), python_path=("/hook",), variables={"FASTHVD_AUX": "3"})
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Make an executable that answers --version as an MPI launcher does."""
+
+    def make(name, version=""):
+        file = tmp_path / name
+        file.write_text(f"#!/bin/sh\necho '{version}'\n")
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return name
+
+    return make
+
+
+def test_open_mpi_ranks_get_an_environment_list(program):
+    launch = prepare(
+        [program("mpirun", "mpirun (Open MPI) 5.0.11"), "-np", "2", "a.out"], RANKS, {"HOME": "/h"}
+    )
+    assert launch.kind is LauncherKind.OPEN_MPI
+    assert launch.command == ["mpirun", "-np", "2", "a.out"]
+    assert launch.environment["OMPI_MCA_mca_base_env_list"].split(";") == [
+        "FASTHVD_AUX=3",
+        "LD_PRELOAD=/lib/a.so",
+        "PYTHONPATH=/hook",
+    ]
+    assert "LD_PRELOAD" not in launch.environment
+
+
+def test_open_mpi_refuses_list_and_x_together_so_x_it_is(program):
+    launch = prepare([program("mpirun", "Open MPI"), "-x", "FOO", "a.out"], RANKS, {"PYTHONPATH": "/mine"})
+    assert launch.command[:7] == [
+        "mpirun", "-x", "FASTHVD_AUX=3", "-x", "LD_PRELOAD=/lib/a.so", "-x", "PYTHONPATH=/hook:/mine",
+    ]  # fmt: skip
+    assert "OMPI_MCA_mca_base_env_list" not in launch.environment
+
+
+def test_mpich_ranks_get_genv(program):
+    launch = prepare([program("mpiexec", "HYDRA build details"), "-n", "2", "a.out"], RANKS, {})
+    assert launch.kind is LauncherKind.MPICH
+    assert launch.command[1:4] == ["-genv", "FASTHVD_AUX", "3"]
+
+
+def test_horovodrun_hands_it_to_mpirun(program):
+    launch = prepare([program("horovodrun"), "-np", "2", "--mpi-args=--bind-to none", "a.out"], RANKS, {})
+    assert launch.kind is LauncherKind.HOROVODRUN_MPI
+    assert launch.command[3].startswith("--mpi-args=--bind-to none -x FASTHVD_AUX=3")
+
+
+def test_a_nested_command_hands_its_part_down_and_the_inner_one_comes_first(program):
+    outer = prepare([program("vsketchdlc"), "run", "--aux", "3"], RANKS, {})
+    assert json.loads(outer.environment[NESTED_VARIABLE])[0] == ["/lib/a.so"]
+    inner = prepare([program("train")], RankEnvironment(preload=("/lib/b.so",)), outer.environment)
+    assert inner.environment["LD_PRELOAD"] == "/lib/b.so:/lib/a.so"
+    assert inner.environment["FASTHVD_AUX"] == "3"
+    assert NESTED_VARIABLE not in inner.environment
+
+
+def test_no_command_and_unknown_command_are_the_users_mistake():
+    with pytest.raises(UserError, match="put your own after '--'"):
+        prepare([], RANKS)
+    with pytest.raises(UserError, match="'no-such-program' is not found"):
+        prepare(["no-such-program"], RANKS)
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_commands_own_status_is_passed_on(script, status):
+    assert run(prepare(["sh", "-c", script], RankEnvironment())) == status
