@@ -1,0 +1,54 @@
+"""What one allreduce through the auxiliary lanes costs: the stages of Fast Horovod's data path.
+
+Each lane of a host owns a slice of every segment; the lanes of one number form a TCP ring over the hosts and
+work in chunks, receiving, adding and sending at the same time. So the whole ring is one fluid activity (it
+advances at the pace of its scarcest resource) plus latency terms: filling the pipeline costs a round per hop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .parameters import Parameters
+
+DEFAULT_CHUNK_BYTES = 256 * 1024
+DEFAULT_LANE_THRESHOLD_BYTES = 256 * 1024
+"""Smaller allreduces stay on MPI: they are latency, not bandwidth."""
+
+
+@dataclass(frozen=True)
+class RingCost:
+    """One lane allreduce of b bytes on each of H hosts with k lanes.
+
+    ``wire_bytes`` are sent and received by each host in all; ``cpu_s`` is the lanes' CPU work on each host;
+    ``flows`` share the wire bytes equally. ``copy_cpu_s`` is spent on each host by each rank before and again
+    after the ring. ``latency_s`` does not depend on the bytes.
+    """
+
+    wire_bytes: float
+    flows: int
+    cpu_s: float
+    copy_cpu_s: float
+    latency_s: float
+
+
+def ring_cost(
+    nbytes: int, lanes: int, hosts: int, ranks_per_host: int, parameters: Parameters, latency_s: float
+) -> RingCost:
+    """Cost of one allreduce of `nbytes` through `lanes` per host; `latency_s` is the wire's, one way."""
+    wire = 2.0 * (hosts - 1) / hosts * nbytes
+    # The lanes also sum over the host's ranks in shared memory: about the work of a copy per added rank.
+    local = (ranks_per_host - 1) * nbytes * parameters.copy_s_per_byte
+    rounds = 2 * (hosts - 1)
+    vote = math.ceil(math.log2(hosts)) * 2 if hosts > 1 else 0
+    return RingCost(
+        wire_bytes=wire,
+        flows=lanes,
+        cpu_s=wire * parameters.lane_s_per_byte + local,
+        copy_cpu_s=nbytes * parameters.copy_s_per_byte,
+        latency_s=parameters.lane_call_s
+        + lanes * parameters.lane_start_s
+        + rounds * (parameters.lane_round_s + latency_s)
+        + vote * latency_s,
+    )

@@ -1,0 +1,50 @@
+"""One question to the model: which workload, where, with which costs and knobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+from ..errors import UserError
+from .cluster import Cluster
+from .fusion import DEFAULT_THRESHOLD_BYTES
+from .horovod import DEFAULT_CYCLE_S
+from .lanes import DEFAULT_CHUNK_BYTES, DEFAULT_LANE_THRESHOLD_BYTES
+from .parameters import Parameters
+from .workload import Workload
+
+MAX_AUX = 64
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A `Workload` on a `Cluster` with `Parameters` and the knobs of Horovod and of the lanes.
+
+    ``aux`` is lanes per host, 0 for stock Horovod; ``model_error`` is the calibration's own relative error of
+    a step time (90 %, half width) beyond what its parameters' intervals say.
+    """
+
+    workload: Workload
+    cluster: Cluster
+    parameters: Parameters = field(default_factory=Parameters)
+    aux: int = 0
+    fusion_bytes: int = DEFAULT_THRESHOLD_BYTES
+    cycle_s: float = DEFAULT_CYCLE_S
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    lane_threshold_bytes: int = DEFAULT_LANE_THRESHOLD_BYTES
+    cached: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.aux <= MAX_AUX:
+            raise UserError(f"aux is {self.aux}; it must lie between 0 and {MAX_AUX}")
+        if not 0 <= self.fusion_bytes <= 2**40:
+            raise UserError(f"fusion threshold is {self.fusion_bytes} bytes; it must lie between 0 and 1 TiB")
+        if not (math.isfinite(self.cycle_s) and 0 <= self.cycle_s <= 10):
+            raise UserError(f"cycle time is {self.cycle_s} s; it must lie between 0 and 10 s")
+        if not 1024 <= self.chunk_bytes <= 2**30:
+            raise UserError(f"chunk is {self.chunk_bytes} bytes; it must lie between 1 KiB and 1 GiB")
+
+    def replaced(self, **values: object) -> Scenario:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **values)  # type: ignore[arg-type]

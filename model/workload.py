@@ -1,0 +1,190 @@
+"""What one training step asks of a rank: gradients in the order they become ready, and compute times.
+
+A `Workload` comes from a recorded `Trace`, from the catalogue of known networks, or from a JSON file. Its
+times are those of a rank that has its cores to itself; whoever slows it down is the simulator's business.
+A trace holds times under contention: `model.calibration` takes the contention out again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class GradientTensor:
+    """One gradient: Horovod's name, its layer, size in bytes, type, and when it is ready.
+
+    ``ready_s`` counts from the start of the backward pass. ``index`` is its place in the sorted parameter
+    list, which decides the optimizer's groups (reference 2.1 and 8.7).
+    """
+
+    name: str
+    layer: str
+    bytes: int
+    dtype: str = "float32"
+    ready_s: float = 0.0
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class StepSpread:
+    """How much the parts of a step vary from step to step: coefficients of variation (sigma / mean).
+
+    ``compute`` is shared by forward and backward of one step of one rank; ``communication`` is that of a
+    bucket's allreduce; ``correlation`` is the share of the compute variance that hits all ranks at once.
+    """
+
+    compute: float = 0.02
+    communication: float = 0.02
+    correlation: float = 0.5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training step of one rank.
+
+    ``tensors`` are in ready order. ``forward_s``, ``backward_s``, ``update_s`` are compute times in seconds,
+    ``overhead_s`` is what the loop spends between the last update and the next forward pass.
+    ``update_group`` is the number of neighbouring parameters one optimizer operation updates.
+    ``cpu_share`` is how many CPU seconds on the host's cores a second of compute takes (1 on a CPU with one
+    thread, about 0.1 for a GPU that is fed by Python). ``blocking`` says that the loop waits for all updates
+    before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
+    """
+
+    name: str
+    tensors: tuple[GradientTensor, ...]
+    forward_s: float
+    backward_s: float
+    update_s: float
+    overhead_s: float = 0.0
+    update_group: int = 4
+    cpu_share: float = 1.0
+    blocking: bool = True
+    batch_per_rank: int = 1
+    spread: StepSpread = field(default_factory=StepSpread)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.tensors:
+            raise UserError(
+                f"workload '{self.name}' has no gradients: record at least two whole training steps"
+            )
+        for what in ("forward_s", "backward_s", "update_s", "overhead_s"):
+            value = getattr(self, what)
+            if not (math.isfinite(value) and value >= 0):
+                raise UserError(
+                    f"workload '{self.name}': {what} is {value}; it must be a time of 0 s or more"
+                )
+        previous = 0.0
+        for tensor in self.tensors:
+            if tensor.bytes <= 0:
+                raise UserError(
+                    f"workload '{self.name}': tensor {tensor.name} has {tensor.bytes} bytes; 1 or more needed"
+                )
+            if not previous <= tensor.ready_s < math.inf:
+                raise UserError(f"workload '{self.name}': tensor {tensor.name} is out of ready order")
+            previous = tensor.ready_s
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of all gradients of one step."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of one step without any communication."""
+        return self.forward_s + self.backward_s + self.update_s + self.overhead_s
+
+    def scaled(
+        self, *, batch_per_rank: int | None = None, speed: float = 1.0, dtype_bytes: int | None = None
+    ) -> Workload:
+        """The same network with another batch size, `speed` times faster cores, or smaller gradients.
+
+        Forward, backward and ready times grow in proportion to the batch; the update does not.
+        ``dtype_bytes=2`` sends gradients as fp16. Raises UserError for values that are not above 0.
+        """
+        batch = self.batch_per_rank if batch_per_rank is None else batch_per_rank
+        if batch < 1 or not (math.isfinite(speed) and speed > 0):
+            raise UserError(f"batch {batch} and core speed {speed} must be above 0")
+        compute = batch / self.batch_per_rank / speed
+        tensors = self.tensors
+        if dtype_bytes is not None:
+            tensors = tuple(
+                dataclasses.replace(
+                    t,
+                    bytes=max(1, t.bytes * dtype_bytes // _dtype_bytes(t.dtype)),
+                    dtype=f"float{8 * dtype_bytes}",
+                )
+                for t in tensors
+            )
+        return dataclasses.replace(
+            self,
+            tensors=tuple(dataclasses.replace(t, ready_s=t.ready_s * compute) for t in tensors),
+            forward_s=self.forward_s * compute,
+            backward_s=self.backward_s * compute,
+            update_s=self.update_s / speed,
+            overhead_s=self.overhead_s / speed,
+            batch_per_rank=batch,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary for a JSON file, with its ``format_version``."""
+        return {"format_version": FORMAT_VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Workload:
+        """The workload of `to_json`; raises UserError for another format or damaged content."""
+        if data.get("format_version") != FORMAT_VERSION:
+            raise UserError(
+                f"workload has format {data.get('format_version')}, this vsketchdlc reads {FORMAT_VERSION}"
+            )
+        values = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        try:
+            values["tensors"] = tuple(GradientTensor(**tensor) for tensor in values["tensors"])
+            values["spread"] = StepSpread(**values["spread"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"workload is damaged ({error}); write it again") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Workload:
+        """Read the JSON file at `path`."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read workload {path}: {error}") from None
+        if not isinstance(data, dict):
+            raise UserError(f"{path} is not a workload file")
+        return cls.from_json(data)
+
+
+def _dtype_bytes(dtype: str) -> int:
+    return {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}.get(
+        dtype, 4
+    )
+
+
+def backward_bulks(
+    tensors: Sequence[GradientTensor], resolution_s: float = 20e-6
+) -> list[tuple[float, list[GradientTensor]]]:
+    """Gradients grouped by the operation that writes them: (ready offset in s, tensors), in ready order.
+
+    MXNet runs up to 15 operations in one go; all their gradients become ready together (reference 5).
+    """
+    bulks: list[tuple[float, list[GradientTensor]]] = []
+    for tensor in tensors:
+        if bulks and tensor.ready_s - bulks[-1][1][-1].ready_s <= resolution_s:
+            bulks[-1] = (tensor.ready_s, [*bulks[-1][1], tensor])
+        else:
+            bulks.append((tensor.ready_s, [tensor]))
+    return bulks
