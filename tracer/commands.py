@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from .exports.command import export
+
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to `app`."""
+    app.command()(export)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,10 +134,19 @@ class Trace:
 
         Stamps in ``events`` are per-host unless the host's clock offset is known, then reference time.
         """
+        with self.connect() as connection:
+            return connection.execute(sql, list(parameters)).df()
+
+    @contextmanager
+    def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A DuckDB connection with the views ``events`` and ``samples`` of `query`, for several questions in a row.
+
+        See `batches` for answers that are too large for one DataFrame.
+        """
         with duckdb.connect() as connection:
             connection.execute("set threads to 2")
             self._define_tables(connection)
-            return connection.execute(sql, list(parameters)).df()
+            yield connection
 
     def events(
         self, *, kinds: Iterable[str] | None = None, columns: Iterable[str] | None = None
@@ -193,6 +203,13 @@ class Trace:
             connection.execute(
                 "create table samples (t_ns bigint, process bigint, subject varchar, name varchar, value double)"
             )
+
+
+def batches(connection: duckdb.DuckDBPyConnection, sql: str, rows: int = 65536) -> Iterator[pa.RecordBatch]:
+    """The answer of `sql` piece by piece, `rows` rows at most in each, so that it need not fit in memory."""
+    answer: Any = connection.sql(sql)
+    newer = hasattr(answer, "to_arrow_reader")  # duckdb 2
+    yield from answer.to_arrow_reader(rows) if newer else answer.fetch_arrow_reader(rows)
 
 
 def write_trace(

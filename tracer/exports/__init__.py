@@ -1,0 +1,1 @@
+"""A trace as files that other tools open: Chrome JSON, Perfetto, Chakra."""

@@ -1,0 +1,176 @@
+"""What is drawn of a trace, in no format yet: processes, tracks, nested slices, arrows between them, counters.
+
+Every viewer gets the same picture. It is made lazily: DuckDB sorts the events, Python sees them in batches, so
+a trace of ten million events needs little more memory here than one of ten thousand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import duckdb
+
+from ..trace import Trace, batches
+from .lanes import Lanes
+from .timeline import Process, define_drawn, define_timeline
+
+EXTRA_PID_BASE = 100_000
+"""Processes without a rank (lanes, servers) are numbered from here; a rank's number is its pid."""
+
+ARGUMENTS = ("step", "tensor", "layer", "bucket", "bytes", "peer", "flow", "lane")
+
+
+@dataclass(frozen=True)
+class Track:
+    """One row of the picture; `order` sorts the rows of a process."""
+
+    pid: int
+    tid: int
+    name: str
+    order: int
+
+
+class Slice(NamedTuple):
+    """One interval on one track, in ns after the picture's base; it is never shorter than 1 ns.
+
+    An arrow (an id from 1 up) leaves at the end of a slice (`arrow_out`), passes through its start
+    (`arrows_through`) or ends at its start (`arrow_in`).
+    """
+
+    track: Track
+    start_ns: int
+    end_ns: int
+    name: str
+    kind: str
+    arguments: dict[str, int | str]
+    arrow_out: int | None = None
+    arrow_in: int | None = None
+    arrows_through: tuple[int, ...] = ()
+
+
+class CounterPoint(NamedTuple):
+    """One value of a named series of one process, at `time_ns` after the picture's base."""
+
+    pid: int
+    name: str
+    time_ns: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a trace is drawn.
+
+    ``steps`` are the first and the last one, None for all; ``sockets`` says whether single sends and receives
+    are drawn; events shorter than ``shortest_ns`` are left out.
+    """
+
+    steps: tuple[int, int] | None = None
+    sockets: bool = True
+    shortest_ns: int = 0
+
+
+@dataclass
+class Picture:
+    """A trace ready to be drawn; all its times count from `base_ns` (ns of the reference host's clock)."""
+
+    connection: duckdb.DuckDBPyConnection
+    processes: list[Process]
+    base_ns: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def select(self, selection: Selection) -> None:
+        """Cut the picture to `selection` and set its base to the first thing that is left."""
+        define_drawn(self.connection, selection.steps, selection.sockets, selection.shortest_ns)
+        sql = "select least((select min(t0) from drawn), (select min(t) from counted))"
+        [(first,)] = self.connection.execute(sql).fetchall()
+        self.base_ns = 0 if first is None else int(first)
+
+    def is_empty(self) -> bool:
+        """Whether no event is left to draw."""
+        return not self.connection.execute("select 1 from drawn limit 1").fetchall()
+
+    def slices(self) -> Iterator[Slice]:
+        """All slices: track after track, each in order of time, the enclosing one first."""
+        place: tuple[int, str] | None = None
+        lanes = Lanes(nests=True)
+        tracks: list[Track] = []
+        tids: dict[int, int] = {}
+        base = self.base_ns
+        sql = f"""
+            select pid, label, min(kind_order) over (partition by pid, label) as label_order, nests, t0, t1, name, kind,
+                arrow_out, arrow_in, arrows_through, {", ".join(ARGUMENTS)}
+            from arrowed order by pid, label_order, label, t0, t1 desc, kind_order
+            """
+        for batch in batches(self.connection, sql):
+            columns = [column.to_pylist() for column in batch.columns]
+            for pid, label, order, nests, t0, t1, name, kind, out, into, through, *values in zip(
+                *columns, strict=True
+            ):
+                if place != (pid, label):
+                    place, lanes, tracks = (pid, label), Lanes(nests=nests), []
+                number = lanes.place(t0, t1)
+                if number == len(tracks):
+                    tids[pid] = tids.get(pid, 0) + 1
+                    title = label if number == 0 else f"{label} ({number + 1})"
+                    tracks.append(Track(pid, tids[pid], title, order * 1000 + min(number, 999)))
+                arguments = {
+                    key: value for key, value in zip(ARGUMENTS, values, strict=True) if value is not None
+                }
+                through_ids = tuple(through) if through else ()
+                yield Slice(
+                    tracks[number], t0 - base, t1 - base, name, kind, arguments, out, into, through_ids
+                )
+
+    def counters(self) -> Iterator[CounterPoint]:
+        """All counter values, series after series, each in order of time; finite numbers only."""
+        for batch in batches(
+            self.connection, "select pid, name, t, value from counted order by pid, name, t"
+        ):
+            columns = [column.to_pylist() for column in batch.columns]
+            for pid, name, time_ns, value in zip(*columns, strict=True):
+                yield CounterPoint(pid, name, time_ns - self.base_ns, value)
+
+
+@contextlib.contextmanager
+def open_picture(trace: Trace, hosts: Collection[str | None] | None = None) -> Iterator[Picture]:
+    """The whole picture of `trace`, of all hosts or of `hosts`."""
+    with trace.connect() as connection:
+        processes = processes_of(
+            connection, {host.name: host.clock_offset_ns or 0 for host in trace.meta.hosts}
+        )
+        if hosts is not None:
+            processes = [process for process in processes if process.host in hosts]
+        parameters = {tensor.name: tensor.parameter for tensor in trace.meta.tensors if tensor.parameter}
+        define_timeline(connection, processes, parameters)
+        picture = Picture(connection, processes)
+        picture.select(Selection())
+        yield picture
+
+
+def processes_of(connection: duckdb.DuckDBPyConnection, clock_offsets_ns: dict[str, int]) -> list[Process]:
+    """Every process of the trace, ranks first by number, then lanes and servers, each with a pid of its own."""
+    rows = connection.execute(
+        """
+        select rank, host, process, list(distinct lane) filter (lane is not null), bool_or(kind like 'kv_%')
+        from events group by rank, host, process order by rank nulls last, host, process
+        """
+    ).fetchall()
+    found: list[Process] = []
+    taken: set[int] = set()
+    for rank, host, os_pid, lanes, serves in rows:
+        if rank is not None:
+            name = f"rank {rank}"
+        elif lanes and len(lanes) == 1:
+            name = f"lane {lanes[0]}"
+        else:
+            name = f"{'server' if serves else 'process'} {os_pid}"
+        own = rank is not None and 0 <= rank < EXTRA_PID_BASE and rank not in taken
+        pid = int(rank) if own else EXTRA_PID_BASE + len(found)
+        taken.add(pid)
+        title = f"{name} @ {host}" if host else name
+        found.append(Process(pid, title, host, rank, os_pid, clock_offsets_ns.get(host, 0)))
+    return found

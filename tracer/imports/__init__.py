@@ -1,0 +1,1 @@
+"""Other tools' trace files as a Trace: Horovod timeline, MXNet profiler, Kineto, Chakra."""
