@@ -32,7 +32,7 @@ bench: setup
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: setup
-	$(BIN)/python docs/build.py
+	$(BIN)/mkdocs build --strict --quiet
 
 native: setup
 

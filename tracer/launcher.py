@@ -167,7 +167,9 @@ def _with_mpi_args(words: list[str], extra: str) -> list[str]:
 
 
 def _to_json(ranks: RankEnvironment) -> str:
-    return json.dumps([list(ranks.preload), list(ranks.python_path), dict(ranks.variables)])
+    return json.dumps(
+        [list(ranks.preload), list(ranks.python_path), dict(ranks.variables)], separators=(",", ":")
+    )
 
 
 def _from_json(text: str | None) -> RankEnvironment:

@@ -1,0 +1,150 @@
+"""What each rank does in a lane probe: real Horovod allreduces of a few sizes, at a few lane counts.
+
+Runs instead of the user's script, in the ranks that the user's own launch command starts (the start-up hook
+calls `main`), so hosts, interfaces and Open MPI settings are the user's. Lane counts alternate within each
+round: a drift of the machine hits all of them alike. Rank 0 writes the rows; every decision that shapes the
+sequence of collectives is made from values that are equal on all ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PLAN_VARIABLE = "FASTHVD_PROBE"
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """Lane counts to visit (0 is stock), sizes in bytes, rounds, and the time after which rounds stop."""
+
+    aux: tuple[int, ...]
+    sizes_bytes: tuple[int, ...]
+    rounds: int
+    budget_s: float
+    result: str
+
+    def to_json(self) -> str:
+        """As the ranks get it in their environment."""
+        return json.dumps(
+            [self.aux, self.sizes_bytes, self.rounds, self.budget_s, self.result], separators=(",", ":")
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ProbePlan:
+        """Read what `to_json` wrote."""
+        aux, sizes, rounds, budget, result = json.loads(text)
+        return cls(tuple(aux), tuple(sizes), rounds, budget, result)
+
+
+class _Lanes:
+    """The lanes under this rank, through the C interface of the preloaded library."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        try:
+            self._use, self._total = library.fasthvd_use_lanes, library.fasthvd_lanes_total
+        except AttributeError:
+            raise SystemExit(
+                "vsketchdlc: libfasthvd.so is not preloaded in this rank; run 'vsketchdlc doctor'"
+            ) from None
+
+    def total(self) -> int:
+        return int(self._total())
+
+    def use(self, count: int) -> None:
+        if self._use(count) != 0:
+            raise SystemExit(f"vsketchdlc: {count} lanes are not there ({self.total()} were started)")
+
+
+def _cpu_s() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
+
+
+def _lanes_cpu_s() -> float:
+    """CPU seconds of this host's lane processes so far (the kernel counts them in ns)."""
+    total_ns = 0
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().startswith("fasthvd-lane"):
+                total_ns += sum(
+                    int(task.read_text().split()[0]) for task in comm.parent.glob("task/*/schedstat")
+                )
+        except OSError:
+            continue  # that process has just ended
+    return total_ns * 1e-9
+
+
+def main() -> None:
+    """Run the plan in FASTHVD_PROBE and leave the interpreter; rank 0 writes the result file."""
+    plan = ProbePlan.from_json(os.environ[PLAN_VARIABLE])
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    hvd.init()
+    lanes = _Lanes()
+    usable = [count for count in plan.aux if count <= lanes.total()]
+    start = time.monotonic()
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    for round_number in range(plan.rounds + 1):
+        for size in plan.sizes_bytes:
+            array = mx.nd.ones((size // 4,), dtype="float32")
+            for count in usable:
+                lanes.use(count)
+                sample = _one(hvd, mx, array, f"probe.{size}")
+                if round_number > 0:  # the first round connects sockets and touches pages
+                    _note(rows, count, size, sample)
+        # The slowest rank's clock decides for all.
+        spent = mx.nd.array([time.monotonic() - start])
+        if (
+            float(hvd.allreduce(spent, name="probe.spent").asscalar())
+            * (round_number + 2)
+            / (round_number + 1)
+            > plan.budget_s
+        ):
+            break
+    lanes.use(0)
+    hosts = _count_hosts(hvd, mx)
+    if hvd.rank() == 0:
+        data = {
+            "hosts": hosts,
+            "ranks": hvd.size(),
+            "started_lanes": lanes.total(),
+            "rows": list(rows.values()),
+        }
+        Path(plan.result).write_text(json.dumps(data), encoding="utf-8")
+    hvd.shutdown()
+
+
+def _one(hvd: Any, mx: Any, array: Any, name: str) -> tuple[float, float, float]:
+    array[:] = 1
+    ready = hvd.allreduce(mx.nd.zeros((1,)), name="probe.ready")  # all ranks start together
+    ready.wait_to_read()
+    rank_cpu, lane_cpu, start = _cpu_s(), _lanes_cpu_s(), time.perf_counter()
+    hvd.allreduce_(array, average=False, name=name)
+    array.wait_to_read()
+    seconds = time.perf_counter() - start
+    return seconds, _cpu_s() - rank_cpu, _lanes_cpu_s() - lane_cpu
+
+
+def _note(
+    rows: dict[tuple[int, int], dict[str, Any]], count: int, size: int, sample: tuple[float, float, float]
+) -> None:
+    row = rows.setdefault(
+        (count, size), {"aux": count, "bytes": size, "seconds": [], "rank_cpu_s": [], "lane_cpu_s": []}
+    )
+    for key, value in zip(("seconds", "rank_cpu_s", "lane_cpu_s"), sample, strict=True):
+        row[key].append(value)
+
+
+def _count_hosts(hvd: Any, mx: Any) -> int:
+    """Hosts of the job: the sum over ranks of 1 / ranks on its host."""
+    share = mx.nd.array([1.0 / hvd.local_size()])
+    return round(float(hvd.allreduce(share, average=False, name="probe.hosts").asscalar()))
