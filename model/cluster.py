@@ -8,6 +8,7 @@ cluster's ``flow_cap_bits_per_s``: the per-flow limit of a cloud or of a shaped 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,10 +88,17 @@ class Cluster:
         """Rate of the host's link into the network, one direction."""
         return max(float(data["bits_per_s"]) for _, _, data in self.graph.edges(host, data=True))
 
+    def with_link_rates(self, factor: float) -> Cluster:
+        """The same with every link `factor` times as fast."""
+        graph = self.graph.copy()
+        for _, _, data in graph.edges(data=True):
+            data["bits_per_s"] *= factor
+        return Cluster(graph, self.flow_cap_bits_per_s)
+
     def path(self, source: str, target: str) -> list[Link]:
         """Directed links from one host to another along the shortest path."""
         nodes: list[str] = nx.shortest_path(self.graph, source, target)
-        return list(zip(nodes, nodes[1:], strict=False))
+        return list(itertools.pairwise(nodes))
 
     def latency_s(self, source: str, target: str) -> float:
         """One-way latency between two hosts in seconds."""

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 from ..errors import UserError
+from .calibration import Calibration
 from .cluster import Cluster
 from .fusion import DEFAULT_THRESHOLD_BYTES
 from .horovod import DEFAULT_CYCLE_S
@@ -19,15 +20,15 @@ MAX_AUX = 64
 
 @dataclass(frozen=True)
 class Scenario:
-    """A `Workload` on a `Cluster` with `Parameters` and the knobs of Horovod and of the lanes.
+    """A `Workload` on a `Cluster` with the costs of a `Calibration` and the knobs of Horovod and of the lanes.
 
-    ``aux`` is lanes per host, 0 for stock Horovod; ``model_error`` is the calibration's own relative error of
-    a step time (90 %, half width) beyond what its parameters' intervals say.
+    ``aux`` is lanes per host, 0 for stock Horovod. Allreduces below ``lane_threshold_bytes`` stay on MPI.
+    ``cached`` is False for a job's first step, when every gradient is negotiated.
     """
 
     workload: Workload
     cluster: Cluster
-    parameters: Parameters = field(default_factory=Parameters)
+    calibration: Calibration = field(default_factory=Calibration.prior)
     aux: int = 0
     fusion_bytes: int = DEFAULT_THRESHOLD_BYTES
     cycle_s: float = DEFAULT_CYCLE_S
@@ -44,6 +45,11 @@ class Scenario:
             raise UserError(f"cycle time is {self.cycle_s} s; it must lie between 0 and 10 s")
         if not 1024 <= self.chunk_bytes <= 2**30:
             raise UserError(f"chunk is {self.chunk_bytes} bytes; it must lie between 1 KiB and 1 GiB")
+
+    @property
+    def parameters(self) -> Parameters:
+        """The calibration's costs."""
+        return self.calibration.parameters
 
     def replaced(self, **values: object) -> Scenario:
         """A copy with some fields changed."""

@@ -56,8 +56,9 @@ class Workload:
     ``tensors`` are in ready order. ``forward_s``, ``backward_s``, ``update_s`` are compute times in seconds,
     ``overhead_s`` is what the loop spends between the last update and the next forward pass.
     ``update_group`` is the number of neighbouring parameters one optimizer operation updates.
-    ``cpu_share`` is how many CPU seconds on the host's cores a second of compute takes (1 on a CPU with one
-    thread, about 0.1 for a GPU that is fed by Python). ``blocking`` says that the loop waits for all updates
+    ``device`` is "cpu" where forward, backward and update run on the host's cores, else "gpu". ``cpu_share``
+    is the CPU seconds a second of compute takes: the number of compute threads on a CPU, about 0.1 to 1 for
+    the Python thread that feeds a GPU. ``blocking`` says that the loop waits for all updates
     before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
     """
 
@@ -68,6 +69,7 @@ class Workload:
     update_s: float
     overhead_s: float = 0.0
     update_group: int = 4
+    device: str = "cpu"
     cpu_share: float = 1.0
     blocking: bool = True
     batch_per_rank: int = 1

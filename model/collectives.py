@@ -1,0 +1,154 @@
+"""Allreduces as fluid activities: what stock MPI and the lanes ask of cores and links, in order.
+
+A `Leg` is latency first, then one activity. Stock MPI: exchange, then add, one after another on one thread.
+Lanes: copy in, the ring as one activity with k threads and k flows, copy out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import openmpi
+from .fluid import Activity
+from .lanes import ring_cost
+from .maxmin import Demand, max_min_rates
+from .parameters import Parameters
+from .sites import Sites, cpu_of, merged, thread_bound
+
+
+@dataclass(frozen=True)
+class Leg:
+    """`latency_s` seconds in which nothing is used, then `activity`; `spins`: the rank's thread polls meanwhile."""
+
+    latency_s: float
+    activity: Activity | None
+    spins: bool
+
+
+def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) -> list[Leg]:
+    """Open MPI's blocking allreduce of `nbytes` in `count` elements by Horovod's one thread a rank."""
+    hosts = sites.host_count
+    ranks_per_host = max(host.ranks for host in sites.hosts)
+    algorithm = openmpi.algorithm_for(hosts, ranks_per_host, nbytes, count)
+    if algorithm is openmpi.Algorithm.HAN:
+        return _han_legs(sites, parameters, nbytes, ranks_per_host)
+    ranks = hosts * ranks_per_host
+    latency = parameters.message_s + sites.cluster.worst_latency_s
+    legs: list[Leg] = []
+    for stage in _merged_stages(openmpi.stages(algorithm, ranks, nbytes), sites):
+        moved = stage.exchange_bytes + stage.one_way_bytes
+        work = parameters.stock_s_per_byte * (1.0 if stage.exchange_bytes else 0.5)
+        activity = Activity(
+            "exchange",
+            amount=moved,
+            needs=merged([sites.cpu_needs(work), sites.transfer_needs(stage.distance)]),
+            bound=min(sites.flow_bytes_per_s if hosts > 1 else math.inf, thread_bound(work, sites.slowest)),
+            weight=_thread_weight(work),
+        )
+        legs.append(Leg(stage.rounds * latency, activity, spins=True))
+        if stage.reduce_bytes:
+            amount = stage.reduce_bytes * parameters.stock_reduce_s_per_byte
+            legs.append(Leg(0.0, _rank_work("reduce", amount, sites), spins=False))
+    return legs
+
+
+def _merged_stages(stages: list[openmpi.Stage], sites: Sites) -> list[openmpi.Stage]:
+    """Stages in a row of the same shape as one: exact on a uniform cluster, where all distances cost the same."""
+    if not sites.is_representative and sites.host_count > 2:
+        return stages
+    merged_stages: list[openmpi.Stage] = []
+    for stage in stages:
+        last = merged_stages[-1] if merged_stages else None
+        if last and (last.exchange_bytes > 0, last.reduce_bytes > 0) == (
+            stage.exchange_bytes > 0,
+            stage.reduce_bytes > 0,
+        ):
+            merged_stages[-1] = openmpi.Stage(
+                last.rounds + stage.rounds,
+                last.exchange_bytes + stage.exchange_bytes,
+                last.one_way_bytes + stage.one_way_bytes,
+                last.reduce_bytes + stage.reduce_bytes,
+                last.distance,
+            )
+        else:
+            merged_stages.append(stage)
+    return merged_stages
+
+
+def _han_legs(sites: Sites, parameters: Parameters, nbytes: int, ranks_per_host: int) -> list[Leg]:
+    """HAN: 64 KiB segments through reduce on the host, reduce and broadcast over the leaders, broadcast back.
+
+    The period of the pipeline is its slowest stage; over the leaders both are binomial trees, so the root
+    sends and receives every segment ceil(log2 H) times.
+    """
+    depth = math.ceil(math.log2(sites.host_count))
+    leader = depth * parameters.stock_s_per_byte + parameters.stock_reduce_s_per_byte * (depth + 1)
+    others = (ranks_per_host - 1) * (parameters.stock_reduce_s_per_byte + parameters.fuse_s_per_byte)
+    wire = {name: need * depth for name, need in sites.transfer_needs().items()}
+    cpu = {name: need / ranks_per_host for name, need in sites.cpu_needs(leader + others).items()}
+    activity = Activity(
+        "han",
+        amount=float(nbytes),
+        needs=merged([cpu, wire]),
+        bound=min(sites.flow_bytes_per_s, thread_bound(leader, sites.slowest)),
+        weight=_thread_weight(leader),
+    )
+    return [Leg(2 * depth * (parameters.message_s + sites.cluster.worst_latency_s), activity, spins=True)]
+
+
+def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> list[Leg]:
+    """Fast Horovod's allreduce of `nbytes` through `lanes` lanes a host; the rank's thread sleeps."""
+    hosts = sites.host_count
+    ranks_per_host = max(host.ranks for host in sites.hosts)
+    cost = ring_cost(nbytes, lanes, hosts, ranks_per_host, parameters, sites.cluster.worst_latency_s)
+    copy = _rank_work("lane_copy", cost.copy_cpu_s, sites)
+    legs = [Leg(0.0, copy, spins=False)]
+    if hosts > 1:
+        per_byte = cost.cpu_s / cost.wire_bytes
+        cpu = {name: need / ranks_per_host for name, need in sites.cpu_needs(per_byte).items()}
+        ring = Activity(
+            "lane_ring",
+            amount=cost.wire_bytes,
+            needs=merged([cpu, sites.transfer_needs()]),
+            bound=min(lanes * sites.flow_bytes_per_s, thread_bound(per_byte, sites.slowest, lanes)),
+            weight=_thread_weight(per_byte, lanes),
+        )
+    else:
+        ring = _rank_work("lane_ring", cost.cpu_s / lanes, sites)
+    return [*legs, Leg(cost.latency_s, ring, spins=False), Leg(0.0, copy, spins=False)]
+
+
+def _rank_work(name: str, core_s: float, sites: Sites) -> Activity:
+    """`core_s` core seconds of one thread of every rank."""
+    return Activity(name, amount=core_s, needs=sites.cpu_needs(1.0), bound=sites.slowest)
+
+
+def _thread_weight(core_s_per_unit: float, threads: int = 1) -> float:
+    """Weight that makes fair shares equal in core seconds a thread: what a fair scheduler gives."""
+    return threads / core_s_per_unit if core_s_per_unit > 0 else 1.0
+
+
+def rank_work(name: str, core_s: float, sites: Sites) -> Activity:
+    """`core_s` core seconds of Horovod's thread of every rank (copies into the fusion buffer ...)."""
+    return _rank_work(name, core_s, sites)
+
+
+def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_threads: float = 0.0) -> float:
+    """Seconds the legs take with nothing else running but `busy_threads` compute threads on each host.
+
+    The closed form of what the simulator finds when no activity starts or ends in between.
+    """
+    total = 0.0
+    for leg in legs:
+        total += leg.latency_s
+        if leg.activity is None or leg.activity.amount <= 0:
+            continue
+        demands = [Demand(leg.activity.needs, leg.activity.bound, leg.activity.weight)]
+        for host in sites.hosts:
+            if leg.spins:
+                demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0, parameters.spin_weight))
+            if busy_threads > 0:
+                demands.append(Demand({cpu_of(host.name): busy_threads}, 1.0))
+        total += leg.activity.amount / max_min_rates(demands, sites.capacity)[0]
+    return total

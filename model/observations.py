@@ -1,0 +1,183 @@
+"""What a trace says about its run, as the numbers that a workload and a calibration are made of.
+
+Only whole steps count, and not the first: it negotiates every gradient and allocates every buffer
+(reference 5). Durations of collectives are the shortest over the ranks, which is that of the last to arrive:
+so no common clock is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from ..errors import UserError
+from ..tracer.schema import Kind
+from ..tracer.trace import Trace
+
+_NS = 1e-9
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Tables of one trace, times in s.
+
+    ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
+    next forward), tail_s (last gradient done to last update); the slowest rank of each step.
+    ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
+    ``buckets``: step, bucket, bytes, tensors, seconds, overlap (share of its time during backward), start_s
+    (from step start), gap_s (from the previous event of Horovod's thread).
+    ``durations``: kind -> bytes, seconds of the small events of Horovod's thread.
+    """
+
+    steps: pd.DataFrame
+    ready: pd.DataFrame
+    buckets: pd.DataFrame
+    fuse: pd.DataFrame
+    control_s: np.ndarray
+    enqueue_s: np.ndarray
+    done_spacing_s: np.ndarray
+
+    @property
+    def step_s(self) -> float:
+        """Median step time."""
+        return float(self.steps["step_s"].median())
+
+
+def observe(trace: Trace) -> Observations:
+    """Read the tables of `Observations` from `trace`.
+
+    Raises UserError when it holds fewer than two whole steps after the first, or no backward pass.
+    """
+    events = trace.events(
+        kinds=[
+            Kind.FORWARD,
+            Kind.BACKWARD,
+            Kind.UPDATE,
+            Kind.READY,
+            Kind.ENQUEUE,
+            Kind.NEGOTIATE,
+            Kind.ALLREDUCE,
+            Kind.FUSE_IN,
+            Kind.FUSE_OUT,
+            Kind.DONE,
+        ],
+        columns=["step", "rank", "kind", "tensor", "bucket", "bytes", "t_start_ns", "t_end_ns"],
+    )
+    whole = trace.step_times()
+    whole = whole[whole["step"] >= 1]
+    counts = whole.groupby("step")["rank"].nunique()
+    wanted = counts[counts == counts.max()].index if len(counts) else counts.index
+    if len(wanted) < 2:
+        raise UserError(
+            f"{trace.path} holds {len(wanted)} whole steps after the first; record at least 4 steps"
+        )
+    events = events[events["step"].isin(wanted)]
+    events = events.assign(seconds=(events["t_end_ns"] - events["t_start_ns"]) * _NS)
+    steps, anchors = _steps(events, whole[whole["step"].isin(wanted)])
+    return Observations(
+        steps=steps,
+        ready=_ready(events, anchors),
+        buckets=_buckets(events, anchors),
+        fuse=events[events["kind"].isin([Kind.FUSE_IN.value, Kind.FUSE_OUT.value])][
+            ["kind", "bytes", "seconds"]
+        ],
+        control_s=_control(events),
+        enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
+        done_spacing_s=_done_spacing(events),
+    )
+
+
+def _steps(events: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Per step the slowest rank's times, and per (step, rank) the stamps that other tables count from."""
+    keys = ["step", "rank"]
+
+    def edge(kind: Kind, column: str, how: str) -> pd.Series:
+        chosen = events[events["kind"] == kind.value]
+        return cast(pd.Series, chosen.groupby(keys)[column].agg(how))
+
+    table = whole.set_index(keys)[["t_start_ns", "t_end_ns"]].rename(
+        columns={"t_start_ns": "begin_ns", "t_end_ns": "next_ns"}
+    )
+    table["forward_end_ns"] = edge(Kind.FORWARD, "t_end_ns", "max")
+    table["backward_start_ns"] = edge(Kind.BACKWARD, "t_start_ns", "min")
+    table["backward_end_ns"] = edge(Kind.BACKWARD, "t_end_ns", "max")
+    table["update_end_ns"] = edge(Kind.UPDATE, "t_end_ns", "max")
+    table["last_done_ns"] = edge(Kind.DONE, "t_end_ns", "max")
+    if table["backward_end_ns"].isna().all():
+        raise UserError(
+            "the trace marks no backward pass; record it with 'vsketchdlc trace', which adds the marks"
+        )
+    table["update_end_ns"] = (
+        table["update_end_ns"].fillna(table["last_done_ns"]).fillna(table["backward_end_ns"])
+    )
+    table["last_done_ns"] = table["last_done_ns"].fillna(table["backward_end_ns"])
+    anchors = table.dropna(subset=["forward_end_ns", "backward_end_ns"]).reset_index()
+    seconds = pd.DataFrame(
+        {
+            "step": anchors["step"],
+            "step_s": (anchors["next_ns"] - anchors["begin_ns"]) * _NS,
+            "forward_s": (anchors["forward_end_ns"] - anchors["begin_ns"]) * _NS,
+            "backward_s": (anchors["backward_end_ns"] - anchors["backward_start_ns"]) * _NS,
+            "tail_s": ((anchors["update_end_ns"] - anchors["last_done_ns"]) * _NS).clip(lower=0.0),
+            "gap_s": ((anchors["next_ns"] - anchors["update_end_ns"]) * _NS).clip(lower=0.0),
+        }
+    )
+    return seconds.groupby("step", as_index=False).mean(), anchors
+
+
+def _ready(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
+    ready = events[events["kind"] == Kind.READY.value].merge(
+        anchors[["step", "rank", "backward_start_ns"]], on=["step", "rank"]
+    )
+    if ready.empty:
+        raise UserError(
+            "the trace has no gradient events; was the model trained with Horovod's DistributedTrainer?"
+        )
+    ready = ready.assign(ready_s=((ready["t_end_ns"] - ready["backward_start_ns"]) * _NS).clip(lower=0.0))
+    last = ready.groupby(["step", "tensor"], as_index=False).agg(
+        ready_s=("ready_s", "max"), bytes=("bytes", "max")
+    )
+    table = last.groupby("tensor").agg(
+        ready_s=("ready_s", "median"), sigma_s=("ready_s", "std"), bytes=("bytes", "max")
+    )
+    return table.reset_index().sort_values(["ready_s", "tensor"], ignore_index=True)
+
+
+def _buckets(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
+    calls = events[(events["kind"] == Kind.ALLREDUCE.value) & events["bucket"].notna()].merge(
+        anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
+    )
+    if calls.empty:
+        raise UserError(
+            "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
+        )
+    within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
+    length = (calls["t_end_ns"] - calls["t_start_ns"]).clip(lower=1)
+    calls = calls.assign(overlap=within / length, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
+    table = calls.groupby(["step", "bucket"], as_index=False).agg(
+        bytes=("bytes", "max"),
+        seconds=("seconds", "min"),
+        overlap=("overlap", "mean"),
+        start_s=("start_s", "max"),
+    )
+    members = events[(events["kind"] == Kind.DONE.value) & events["bucket"].notna()]
+    sizes = members.groupby(["step", "rank", "bucket"]).size().groupby(level=["step", "bucket"]).max()
+    return table.merge(sizes.rename("tensors").reset_index(), on=["step", "bucket"], how="left").fillna(
+        {"tensors": 1}
+    )
+
+
+def _control(events: pd.DataFrame) -> np.ndarray:
+    """Durations of idle control calls: the shorter ranks' ones, where no one waits for a late rank."""
+    calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()]
+    return np.asarray(calls["seconds"], dtype=float)
+
+
+def _done_spacing(events: pd.DataFrame) -> np.ndarray:
+    done = events[(events["kind"] == Kind.DONE.value) & events["bucket"].notna()]
+    done = done.sort_values(["rank", "step", "bucket", "t_end_ns"])
+    gaps = done.groupby(["rank", "step", "bucket"])["t_end_ns"].diff().dropna() * _NS
+    return np.asarray(gaps, dtype=float)

@@ -1,0 +1,148 @@
+"""The recorded run itself as a scenario: its own workload, its own cluster, its own settings.
+
+A trace holds compute times as they were *beside the communication of that run*. `recorded_scenario` takes
+that contention out again: it looks for the compute times with which the simulator, at the recorded settings,
+shows the recorded forward, ready, backward and update times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from ..tracer.trace import Trace
+from .calibration import Calibration
+from .cluster import Cluster
+from .fusion import DEFAULT_THRESHOLD_BYTES
+from .horovod import DEFAULT_CYCLE_S
+from .observations import Observations, observe
+from .prediction import Prediction, predict
+from .scenario import Scenario
+from .step import StepRun, simulate_step
+from .workload import GradientTensor, StepSpread, Workload, backward_bulks
+
+_ROUNDS = 8
+
+
+def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> Workload:
+    """The workload with the trace's own medians, contention included."""
+    seen = observed or observe(trace)
+    known = {tensor.name: tensor for tensor in trace.meta.tensors}
+    tensors = []
+    for number, row in enumerate(seen.ready.itertuples(index=False)):
+        info = known.get(str(row.tensor))
+        tensors.append(
+            GradientTensor(
+                name=str(row.tensor),
+                layer=(info.layer if info else None) or str(row.tensor),
+                bytes=int(row.bytes) if row.bytes == row.bytes else (info.bytes if info else 0),
+                dtype=info.dtype if info else "float32",
+                ready_s=float(row.ready_s),
+                index=info.index if info else number,
+            )
+        )
+    steps = seen.steps
+    backward_s = max(float(steps["backward_s"].median()), tensors[-1].ready_s)
+    return Workload(
+        name=trace.path.name,
+        tensors=tuple(tensors),
+        forward_s=float(steps["forward_s"].median()),
+        backward_s=backward_s,
+        update_s=float(steps["tail_s"].median()),
+        overhead_s=float(steps["gap_s"].median()),
+        batch_per_rank=trace.meta.batch_per_rank or 1,
+        spread=_spread(seen),
+        source=f"trace {trace.path}",
+    )
+
+
+def _spread(seen: Observations) -> StepSpread:
+    """Variation from step to step, by the median absolute deviation: one hiccup must not widen everything."""
+
+    def varies(values: Any) -> float:
+        centre = float(values.median())
+        return 1.4826 * float((values - centre).abs().median()) / centre if centre > 0 else 0.0
+
+    compute = varies(seen.steps["forward_s"] + seen.steps["backward_s"])
+    sums = seen.buckets.groupby("step")["seconds"].sum()
+    return StepSpread(compute=compute, communication=varies(sums), correlation=0.5)
+
+
+def knobs(trace: Trace) -> dict[str, Any]:
+    """The recorded settings as fields of a `Scenario`."""
+    settings = trace.meta.settings
+
+    def number(name: str, default: float) -> float:
+        value = settings.get(name)
+        return float(value) if isinstance(value, int | float) else default
+
+    return {
+        "aux": int(number("aux", 0)),
+        "fusion_bytes": int(number("fusion_threshold_bytes", DEFAULT_THRESHOLD_BYTES)),
+        "cycle_s": number("cycle_time_s", DEFAULT_CYCLE_S),
+    }
+
+
+def recorded_cluster(trace: Trace, calibration: Calibration) -> Cluster:
+    """The hosts of the trace with the calibration's network and cores."""
+    hosts = max(1, len(trace.meta.hosts))
+    ranks = max(1, (trace.meta.ranks or hosts) // hosts)
+    return calibration.cluster(hosts=hosts, ranks_per_host=ranks)
+
+
+def recorded_scenario(
+    trace: Trace,
+    calibration: Calibration,
+    observed: Observations | None = None,
+    cluster: Cluster | None = None,
+) -> Scenario:
+    """The scenario of the recorded run, with compute times freed from that run's contention."""
+    seen = observed or observe(trace)
+    target = workload_as_recorded(trace, seen)
+    place = cluster or recorded_cluster(trace, calibration)
+    scenario = Scenario(target, place, calibration, **knobs(trace))
+    tail_s = float(seen.steps["tail_s"].median())
+    for _ in range(_ROUNDS):
+        run = simulate_step(scenario)
+        scenario = scenario.replaced(workload=_nearer(scenario.workload, target, tail_s, run))
+    return scenario
+
+
+def _nearer(work: Workload, target: Workload, tail_s: float, run: StepRun) -> Workload:
+    """`work` with each part scaled by recorded / simulated: a fixed point where the two agree."""
+    forward_s = work.forward_s * _ratio(target.forward_s, run.forward_end_s)
+    wanted = {tensor.name: tensor.ready_s for tensor in target.tensors}
+    now_s, before_wanted, before_seen, before_work = 0.0, 0.0, 0.0, 0.0
+    tensors: list[GradientTensor] = []
+    for ready_s, bulk in backward_bulks(work.tensors):
+        name = bulk[-1].name
+        seen_s = run.ready_s[name] - run.forward_end_s
+        now_s += (ready_s - before_work) * _ratio(wanted[name] - before_wanted, seen_s - before_seen)
+        before_wanted, before_seen, before_work = wanted[name], seen_s, ready_s
+        tensors += [dataclasses.replace(tensor, ready_s=now_s) for tensor in bulk]
+    rest = max(0.0, work.backward_s - before_work)
+    seen_rest = run.backward_end_s - run.forward_end_s - before_seen
+    backward_s = now_s + rest * _ratio(target.backward_s - before_wanted, seen_rest)
+    seen_tail = run.step_s - work.overhead_s - run.last_done_s
+    update_s = work.update_s * _ratio(tail_s, seen_tail)
+    return dataclasses.replace(
+        work, tensors=tuple(tensors), forward_s=forward_s, backward_s=backward_s, update_s=update_s
+    )
+
+
+def _ratio(wanted: float, seen: float) -> float:
+    if wanted <= 0.0 or seen <= 0.0 or not math.isfinite(wanted / seen):
+        return 1.0
+    return min(4.0, max(0.25, wanted / seen))
+
+
+def replay_prediction(trace: Trace, calibration: Calibration | None = None) -> Prediction:
+    """Play a recorded trace's own workload at its own settings and predict its step time.
+
+    Without a `calibration` one is made from the trace itself.
+    """
+    from .fitting import calibrate
+
+    fitted = calibration or calibrate(trace)
+    return predict(recorded_scenario(trace, fitted))
