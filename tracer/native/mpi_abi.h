@@ -92,23 +92,17 @@ static inline int mpi_is(const struct mpi_abi *abi, mpi_handle handle, enum mpi_
     return abi->constant[which] != 0 && mpi_same(abi, handle, abi->constant[which]);
 }
 
-struct mpi_search {
-    const char *name;
-    void *found;
-};
+#define MPI_PATH_ROOM 4096
 
-/* dl_iterate_phdr callback: the first loaded library called libmpi* (RTLD_LOCAL ones included) with the name. */
-static int mpi_search_library(struct dl_phdr_info *info, size_t size, void *data) {
+/* dl_iterate_phdr callback: path of the first loaded library called libmpi.so* or libmpich.so* (RTLD_LOCAL too).
+ * It only copies the name: opening a library inside the walk could deadlock with a dlopen of another thread. */
+static int mpi_library_path(struct dl_phdr_info *info, size_t size, void *path) {
     (void)size;
-    struct mpi_search *search = data;
     const char *base = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-    base = base ? base + 1 : info->dlpi_name;
-    if (!base || strncmp(base, "libmpi", 6) != 0) return 0;
-    void *library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!library) return 0;
-    search->found = dlsym(library, search->name);
-    dlclose(library);
-    return search->found != NULL;
+    if (!base || (strncmp(base, "/libmpi.so", 10) != 0 && strncmp(base, "/libmpich.so", 12) != 0)) return 0;
+    if (strlen(info->dlpi_name) >= MPI_PATH_ROOM) return 0;
+    strcpy(path, info->dlpi_name);
+    return 1;
 }
 
 /* The implementation that the caller would have got without us, or NULL when no libmpi is loaded.
@@ -116,9 +110,13 @@ static int mpi_search_library(struct dl_phdr_info *info, size_t size, void *data
 static inline void *mpi_next(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
     if (found) return found;
-    struct mpi_search search = {name, NULL};
-    dl_iterate_phdr(mpi_search_library, &search);
-    return search.found;
+    char path[MPI_PATH_ROOM];
+    if (!dl_iterate_phdr(mpi_library_path, path)) return NULL;
+    void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) return NULL;
+    found = dlsym(library, name);
+    dlclose(library); /* whoever loaded it keeps it */
+    return found;
 }
 
 /* Fill `abi` from the libmpi of this process; returns 0, or -1 when there is none that is known. */

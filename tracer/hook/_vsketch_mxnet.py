@@ -1,0 +1,293 @@
+"""Step marks and names from MXNet and Horovod, by wrapping a few functions of theirs.
+
+What Python calls returns before the work is done. True ends come from marker operations: functions of
+libvsketch that the engine runs when the arrays they read are written.
+
+* `_LIB.MXAutogradSetIsRecording`: the first switch to recording after a step begins the forward pass;
+* `_LIB.MXAutogradBackwardEx`: backward begins; a marker that reads the losses is the end of forward; a marker
+  that reads the gradient which backward writes last (the earliest layer's) is the end of backward;
+* `Trainer._allreduce_grads`, `Trainer._update`: the optimizer step; a marker that reads all weights is its end;
+* `horovod_mxnet_*_async`: which tensor the next engine operation carries.
+
+Steps are counted by the first trainer that steps. Operations before its first step belong to step -1.
+"""
+
+import ctypes
+import os
+
+# enum vsk_mark of vsketch.h
+FORWARD_BEGIN, BACKWARD_CALL, FORWARD_END, BACKWARD_END = 1, 2, 3, 4
+STEP_CALL, UPDATE_CALL, UPDATE_RETURN, UPDATE_END = 5, 6, 7, 8
+
+CPU_PRIORITIZED = ctypes.c_int(3)  # mxnet::FnProperty::kCPUPrioritized: workers apart from the compute queue
+MARKER_PRIORITY = 1 << 20
+DTYPES = {
+    0: ("float32", 4),
+    1: ("float64", 8),
+    2: ("float16", 2),
+    3: ("uint8", 1),
+    4: ("int32", 4),
+    5: ("int8", 1),
+    6: ("int64", 8),
+    7: ("bool", 1),
+}
+SETTINGS = (
+    "HOROVOD_CYCLE_TIME",
+    "HOROVOD_FUSION_THRESHOLD",
+    "HOROVOD_CACHE_CAPACITY",
+    "HOROVOD_AUTOTUNE",
+    "HOROVOD_TIMELINE",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    "MXNET_EXEC_BULK_EXEC_TRAIN",
+    "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD",
+    "MXNET_OPTIMIZER_AGGREGATION_SIZE",
+    "MXNET_ENGINE_TYPE",
+    "MXNET_CPU_WORKER_NTHREADS",
+    "OMP_NUM_THREADS",
+    "OMPI_MCA_mpi_yield_when_idle",
+    "FASTHVD_AUX",
+)
+
+
+class Context(ctypes.Structure):
+    """mxnet::Context: device type (1 is CPU) and number."""
+
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+CPU = Context(1, 0)
+
+
+class Hook:
+    """The state of one traced interpreter."""
+
+    def __init__(self, library):
+        self.library = library
+        self.mxnet = None  # ctypes library of mxnet
+        self.steps = 0  # finished optimizer steps
+        self.forward = False  # between the first record() and backward()
+        self.trainer = None  # the one that counts steps
+        self.numbers = {}  # (operation, Horovod's name) -> its number in the logs
+        self.parameters = {}  # handle of a gradient -> (index in the trainer, parameter)
+        self.orders = {}  # id of a trainer -> {parameter name: place in the order of creation}
+        self.ends = None  # arrays for the two markers of the trainer
+
+    # ---- mxnet.autograd: forward and backward ----------------------------------------------------------
+
+    def after_autograd(self, module):
+        """Wrap the two C functions through which every record() and backward() goes."""
+        native = self.mxnet = module._LIB
+        set_recording, backward = native.MXAutogradSetIsRecording, native.MXAutogradBackwardEx
+
+        def traced_set_recording(wanted, previous):
+            if not self.forward and getattr(wanted, "value", wanted):
+                self.forward = True
+                self.begin_forward()
+            return set_recording(wanted, previous)
+
+        def traced_backward(count, heads, head_gradients, variable_count, *rest):
+            if getattr(variable_count, "value", variable_count):  # autograd.grad(): no training pass
+                return backward(count, heads, head_gradients, variable_count, *rest)
+            self.forward = False
+            self.library.mark(BACKWARD_CALL, self.steps)
+            self.push_marker(FORWARD_END, count, heads)
+            status = backward(count, heads, head_gradients, variable_count, *rest)
+            if self.ends is not None:
+                self.push_marker(BACKWARD_END, len(self.ends.gradients), self.ends.gradients)
+            return status
+
+        native.MXAutogradSetIsRecording = traced_set_recording
+        native.MXAutogradBackwardEx = traced_backward
+
+    def begin_forward(self):
+        """A forward pass of the step to come begins."""
+        if self.steps:
+            self.library.step(self.steps)
+        self.library.mark(FORWARD_BEGIN, self.steps)
+
+    def push_marker(self, mark, count, handles):
+        """Have the engine stamp `mark` as soon as the arrays `handles` are written."""
+        if not self.library.recording():
+            return
+        self.mxnet.MXEnginePushSyncND(
+            self.library.marker,
+            ctypes.c_void_p(mark | (self.steps << 8)),
+            None,
+            ctypes.byref(CPU),
+            handles,
+            ctypes.c_int(count),
+            None,
+            ctypes.c_int(0),
+            ctypes.byref(CPU_PRIORITIZED),
+            ctypes.c_int(MARKER_PRIORITY),
+            b"vsketch_marker",
+        )
+
+    # ---- mxnet.gluon.trainer: the optimizer step -------------------------------------------------------
+
+    def after_trainer(self, module):
+        """Wrap the two halves of Trainer.step; Horovod's trainer overrides the first, so wrap its caller."""
+        trainer_class = module.Trainer
+        create, update = trainer_class.__init__, trainer_class._update
+        step, allreduce_grads = trainer_class.step, trainer_class.allreduce_grads
+
+        def traced_create(trainer, params, *arguments, **options):
+            # The trainer sorts by name; a dictionary of parameters still has the order of the layers.
+            names = [p.name for p in params.values()] if hasattr(params, "values") else []
+            self.orders[id(trainer)] = {name: place for place, name in enumerate(names)}
+            return create(trainer, params, *arguments, **options)
+
+        def traced_step(trainer, *arguments, **options):
+            self.begin_step(trainer)
+            return step(trainer, *arguments, **options)
+
+        def traced_allreduce_grads(trainer, *arguments, **options):
+            self.begin_step(trainer)
+            return allreduce_grads(trainer, *arguments, **options)
+
+        def traced_update(trainer, *arguments, **options):
+            if trainer is not self.trainer:
+                return update(trainer, *arguments, **options)
+            self.library.mark(UPDATE_CALL, self.steps)
+            result = update(trainer, *arguments, **options)
+            if self.ends is not None:
+                self.push_marker(UPDATE_END, len(self.ends.weights), self.ends.weights)
+            self.library.mark(UPDATE_RETURN, self.steps)
+            self.steps += 1
+            return result
+
+        trainer_class.__init__ = traced_create
+        trainer_class.step = traced_step
+        trainer_class.allreduce_grads = traced_allreduce_grads
+        trainer_class._update = traced_update
+
+    def begin_step(self, trainer):
+        """The script calls step() or allreduce_grads(): what is pushed now belongs to this step."""
+        if self.trainer is None:
+            self.trainer = trainer
+        if trainer is not self.trainer:
+            return
+        if not self.steps:
+            self.library.step(0)
+        self.library.mark(STEP_CALL, self.steps)
+        if self.ends is None or not self.ends.valid():
+            self.learn_parameters(trainer)
+
+    def learn_parameters(self, trainer):
+        """Note index, name, shape and order of the trainer's parameters, and keep arrays for the markers."""
+        trained = [(i, p) for i, p in enumerate(trainer._params) if p.grad_req != "null"]
+        try:
+            self.ends = Ends([parameter for _, parameter in trained], self.orders.get(id(trainer), {}))
+        except Exception:  # parameters whose initialisation is still deferred: next step
+            return
+        for index, parameter in trained:
+            self.parameters[parameter.list_grad()[0].handle.value] = (index, parameter)
+        self.library.write(
+            parameters=[
+                {
+                    "index": i,
+                    "name": p.name,
+                    "shape": list(p.shape),
+                    "dtype": str(p.list_grad()[0].dtype.__name__),
+                    "order": self.orders.get(id(trainer), {}).get(p.name),
+                }
+                for i, p in trained
+            ],
+            prefix=getattr(trainer, "_prefix", ""),
+            aggregation=getattr(trainer._optimizer, "aggregate_num", 0),
+            settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
+        )
+
+    # ---- horovod.mxnet: which tensor an operation carries ----------------------------------------------
+
+    def after_horovod(self, module):
+        """Wrap the C functions that push one operation each; the name is their third argument."""
+        native = module.MPI_MXNET_LIB_CTYPES
+        counts = {"allreduce": 7, "allgather": 5, "reducescatter": 5, "broadcast": None, "alltoall": None}
+        for operation, count_at in counts.items():
+            name = f"horovod_mxnet_{operation}_async"
+            if hasattr(native, name):
+                setattr(native, name, self.named(getattr(native, name), operation, count_at))
+        init = module._basics.init
+
+        def traced_init(*arguments, **options):
+            result = init(*arguments, **options)
+            self.library.identity(f"rank={module.rank()}\nsize={module.size()}".encode())
+            return result
+
+        module._basics.init = traced_init
+
+    def named(self, push, operation, count_at):
+        """`push` that first tells the library the name of what it pushes."""
+        numbers, tell, recording = self.numbers, self.library.name, self.library.recording
+
+        def traced_push(handles, outputs, name, *rest):
+            if not recording():
+                return push(handles, outputs, name, *rest)
+            text = getattr(name, "value", name)
+            number = numbers.get((operation, text))
+            if number is None:
+                count = 1 if count_at is None else rest[count_at - 3].value
+                number = self.learn_operation(operation, text, handles, count)
+            tell(number)
+            try:
+                return push(handles, outputs, name, *rest)
+            finally:
+                tell(0)
+
+        return traced_push
+
+    def learn_operation(self, operation, name, handles, count):
+        """A name seen for the first time: give it a number, and note what its tensors are."""
+        number = len(self.numbers) + 1
+        self.numbers[operation, name] = number
+        if hasattr(handles, "_obj"):  # ctypes.byref(handle)
+            handles = handles._obj
+        values = [handles.value] if hasattr(handles, "value") else [handles[i] for i in range(count)]
+        self.library.write(
+            operation=operation,
+            number=number,
+            name=None if name is None else name.decode(errors="replace"),
+            tensors=[self.describe(value) for value in values],
+        )
+        return number
+
+    def describe(self, handle):
+        """Size and type of the array behind `handle`, and its parameter where it is a known gradient."""
+        dimensions, dtype = ctypes.c_int(), ctypes.c_int()
+        shape = ctypes.POINTER(ctypes.c_int64)()
+        array = ctypes.c_void_p(handle)
+        self.mxnet.MXNDArrayGetShapeEx64(array, ctypes.byref(dimensions), ctypes.byref(shape))
+        self.mxnet.MXNDArrayGetDType(array, ctypes.byref(dtype))
+        name, size = DTYPES.get(dtype.value, (str(dtype.value), 1))
+        elements = 1
+        for i in range(dimensions.value):
+            elements *= shape[i]
+        index, parameter = self.parameters.get(handle, (None, None))
+        return {
+            "bytes": elements * size,
+            "dtype": name,
+            "index": index,
+            "parameter": None if parameter is None else parameter.name,
+        }
+
+
+class Ends:
+    """The arrays that the markers of one trainer read: kept, so that their handles stay good."""
+
+    def __init__(self, parameters, order):
+        handle = ctypes.c_void_p
+        self.parameters = parameters
+        # A marker that waited for every gradient would hold back the allreduce of each; the parameter that
+        # was made first belongs to the layer that backward reaches last, and its allreduce is the last anyway.
+        first = min(parameters, key=lambda parameter: order.get(parameter.name, len(order)))
+        self._gradients = [first.list_grad()[0]]
+        self._weights = [parameter.list_data()[0] for parameter in parameters]
+        self.gradients = (handle * 1)(self._gradients[0].handle)
+        self.weights = (handle * len(self._weights))(*[array.handle for array in self._weights])
+
+    def valid(self):
+        """Whether the arrays are still those of the parameters (a cast or a reset replaces them)."""
+        first, last = self.parameters[0], self.parameters[-1]
+        return first.list_data()[0] is self._weights[0] and last.list_data()[0] is self._weights[-1]
+
