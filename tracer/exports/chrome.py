@@ -107,7 +107,8 @@ def _lines(picture: Picture) -> Iterator[str]:
             known.add(piece.track)
             yield from _track_lines(piece.track)
         yield _slice_line(piece)
-        yield from _arrow_lines(piece)
+        if piece.arrow_out or piece.arrow_in or piece.arrows_through:
+            yield from _arrow_lines(piece)
     for point in picture.counters():
         yield _counter_line(point)
 
@@ -126,23 +127,21 @@ def _track_lines(track: Track) -> Iterator[str]:
 
 
 def _slice_line(piece: Slice) -> str:
-    start, length = piece.start_ns, piece.end_ns - piece.start_ns
-    arguments = ",".join(
-        f'"{key}":{value if isinstance(value, int) else _quoted(value)}'
-        for key, value in piece.arguments.items()
-    )
+    track, start_ns, end_ns, name, kind, arguments = piece[:6]
+    us, ns = divmod(start_ns, 1000)
+    long_us, long_ns = divmod(end_ns - start_ns, 1000)
     return (
-        f'{{"ph":"X","name":{_quoted(piece.name)},"cat":{_quoted(piece.kind)},"pid":{piece.track.pid},"tid":{piece.track.tid},'
-        f'"ts":{start // 1000}.{start % 1000:03d},"dur":{length // 1000}.{length % 1000:03d},"args":{{{arguments}}}}}'
+        f'{{"ph":"X","name":{_quoted(name)},"cat":{_quoted(kind)},"pid":{track.pid},"tid":{track.tid},'
+        f'"ts":{us}.{ns:03d},"dur":{long_us}.{long_ns:03d},"args":{arguments}}}'
     )
 
 
 def _arrow_lines(piece: Slice) -> Iterator[str]:
-    if piece.arrow_out is not None:
+    if piece.arrow_out:
         yield _arrow_line("s", piece, piece.arrow_out, piece.end_ns - 1)
     for number in piece.arrows_through:
         yield _arrow_line("t", piece, number, piece.start_ns)
-    if piece.arrow_in is not None:
+    if piece.arrow_in:
         yield _arrow_line("f", piece, piece.arrow_in, piece.start_ns)
 
 

@@ -37,6 +37,20 @@ COLLECTIVES = (
 NO_STEP = -2
 """Stands for a null step in joins; -1 is before the first step."""
 
+_ARGUMENTS = ", ".join(
+    f"""'"{name}":' || to_json({name})"""
+    for name in ("step", "tensor", "layer", "bucket", "bytes", "peer", "flow", "lane")
+)
+
+SLICES = f"""
+select pid, label, min(kind_order) over (partition by pid, label) as label_order, nests, t0, t1, name, kind,
+    '{{' || concat_ws(',', {_ARGUMENTS}) || '}}' as arguments, arrow_out, arrow_in, arrows_through
+from arrowed order by pid, label_order, label, t0, t1 desc, kind_order
+"""
+"""Every slice, track after track, each in order of time; `arguments` is a JSON object, arrows are 0 for none."""
+
+COUNTERS = "select pid, name, t, value from counted order by pid, name, t"
+
 
 @dataclass(frozen=True)
 class Process:
@@ -186,10 +200,10 @@ def _define_arrows(connection: duckdb.DuckDBPyConnection) -> None:
             select *, case when kind in ('{Kind.READY}', '{Kind.DONE}') then row_number() over (
                 partition by pid, step_key, tensor, kind order by t0, t1) end as nth from drawn
         ), through as (
-            select pid, step_key, bucket, through_kind as kind, through_t0 as t0, list(id order by id) as ids
+            select pid, step_key, bucket, through_kind as kind, through_t0 as t0, string_agg(id, ',' order by id) as ids
             from arrows where through_t0 is not null group by all
         )
-        select n.*, o.id as arrow_out, i.id as arrow_in, t.ids as arrows_through
+        select n.*, coalesce(o.id, 0) as arrow_out, coalesce(i.id, 0) as arrow_in, t.ids as arrows_through
         from numbered n
         left join arrows o on n.kind = '{Kind.READY}' and o.pid = n.pid and o.step_key = n.step_key
             and o.tensor = n.tensor and o.nth = n.nth
