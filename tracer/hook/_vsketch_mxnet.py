@@ -14,6 +14,7 @@ Steps are counted by the first trainer that steps. Operations before its first s
 
 import ctypes
 import os
+import sys
 
 # enum vsk_mark of vsketch.h
 FORWARD_BEGIN, BACKWARD_CALL, FORWARD_END, BACKWARD_END = 1, 2, 3, 4
@@ -71,6 +72,8 @@ class Hook:
         self.parameters = {}  # handle of a gradient -> (index in the trainer, parameter)
         self.orders = {}  # id of a trainer -> {parameter name: place in the order of creation}
         self.ends = None  # arrays for the two markers of the trainer
+        self.stop_after = int(os.environ.get("VSKETCH_STOP_AFTER", "0"))  # steps; 0: the script decides
+        self.shutdown = None  # horovod's
 
     # ---- mxnet.autograd: forward and backward ----------------------------------------------------------
 
@@ -154,6 +157,8 @@ class Hook:
                 self.push_marker(UPDATE_END, len(self.ends.weights), self.ends.weights)
             self.library.mark(UPDATE_RETURN, self.steps)
             self.steps += 1
+            if self.steps == self.stop_after:
+                self.leave()
             return result
 
         trainer_class.__init__ = traced_create
@@ -172,6 +177,15 @@ class Hook:
         self.library.mark(STEP_CALL, self.steps)
         if self.ends is None or not self.ends.valid():
             self.learn_parameters(trainer)
+
+    def leave(self):
+        """End the process after the agreed step: every rank comes here, so Horovod can shut down in order."""
+        self.mxnet.MXNDArrayWaitAll()
+        if self.shutdown is not None:
+            self.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     def learn_parameters(self, trainer):
         """Note index, name, shape and order of the trainer's parameters, and keep arrays for the markers."""
@@ -216,6 +230,7 @@ class Hook:
             return result
 
         module._basics.init = traced_init
+        self.shutdown = module._basics.shutdown
 
     def named(self, push, operation, count_at):
         """`push` that first tells the library the name of what it pushes."""
