@@ -10,25 +10,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from scipy.optimize import least_squares
+from scipy import optimize
 
 from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
 from .collectives import alone_s, lane_legs, stock_legs
 from .observations import Observations, observe
+from .openmpi import control_rounds
 from .parameters import INFO, Parameters
 from .probe import LaneProbe
 from .recorded import knobs, recorded_scenario
 from .sites import Sites
 from .step import simulate_step
 
+Numbers = npt.NDArray[np.float64]
 _FITTED = (
     "message_s",
     "stock_s_per_byte",
@@ -91,8 +95,6 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
 
 def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibration) -> Calibration:
     """Widen the model's error by what it misses of the very run it was made from."""
-    import dataclasses
-
     run = simulate_step(recorded_scenario(trace, calibration, seen))
     miss = math.log(run.step_s / seen.step_s)
     residuals = {**calibration.residuals, "step": [miss]}
@@ -112,7 +114,7 @@ def _cores(trace: Trace) -> float:
 def _direct_costs(seen: Observations, ranks: int) -> dict[str, Fitted]:
     found: dict[str, Fitted] = {}
 
-    def put(name: str, values: np.ndarray, source: str) -> None:
+    def put(name: str, values: Numbers, source: str) -> None:
         values = values[np.isfinite(values) & (values > 0)]
         if len(values) < 5:
             return
@@ -136,8 +138,6 @@ def _direct_costs(seen: Observations, ranks: int) -> dict[str, Fitted]:
         (copies["seconds"] / copies["bytes"]).to_numpy(),
         "fuse_in and fuse_out events of 1 MiB or more",
     )
-    from .openmpi import control_rounds
-
     if ranks > 1 and len(seen.control_s):
         quick = np.sort(seen.control_s)[: max(5, len(seen.control_s) // 2)]
         put("control_round_s", quick / control_rounds(ranks), "control calls (the quicker half)")
@@ -157,10 +157,9 @@ def _rows(
 ) -> list[_Row]:
     rows: list[_Row] = []
     lanes = int(knobs(trace)["aux"])
-    groups = seen.buckets.assign(late=seen.buckets["overlap"] > 0.5).groupby(["bytes", "late"])
-    for (nbytes, _), group in groups:
-        if nbytes < 4096:
-            continue
+    sized = seen.buckets[seen.buckets["bytes"] >= 4096]
+    for _, group in sized.groupby([sized["bytes"], sized["overlap"] > 0.5]):
+        nbytes = int(group["bytes"].iloc[0])
         share = float(group["overlap"].mean())
         values = group["seconds"].to_numpy()
         rows.append(
@@ -168,7 +167,7 @@ def _rows(
                 "traced allreduce",
                 float(np.median(values)),
                 _sigma(values),
-                _timed(int(nbytes), lanes, share),
+                _timed(nbytes, lanes, share),
             )
         )
     if probe is None:
@@ -184,7 +183,7 @@ def _rows(
     return rows
 
 
-def _sigma(values: np.ndarray) -> float:
+def _sigma(values: Numbers) -> float:
     """Relative sigma of a median: measured scatter over sqrt(n), and never below what the model can resolve."""
     centre = float(np.median(values))
     scatter = 1.4826 * float(np.median(np.abs(values - centre))) / centre
@@ -220,7 +219,7 @@ def _rank_cpu(nbytes: int) -> Callable[[Sites, Parameters], float]:
 class _Fit:
     entries: dict[str, Fitted]
     names: list[str]
-    covariance: np.ndarray
+    covariance: Numbers
     residuals: dict[str, list[float]]
     model_error: float
 
@@ -245,7 +244,7 @@ def _fit(
         [math.log(INFO[name].factor) / Z90 for name in _FITTED] + [math.log(_NETWORK_FACTOR) / Z90] * 2
     )
 
-    def place(vector: np.ndarray) -> tuple[Sites, Parameters]:
+    def place(vector: Numbers) -> tuple[Sites, Parameters]:
         values = dict(zip(names, np.exp(vector).tolist(), strict=True))
         cluster = Cluster.star(
             hosts,
@@ -260,24 +259,24 @@ def _fit(
     measured = np.array([row.measured for row in rows])
     sigmas = np.array([row.sigma for row in rows])
 
-    def relative(vector: np.ndarray) -> np.ndarray:
+    def relative(vector: Numbers) -> Numbers:
         sites, costs = place(vector)
-        return np.log(np.array([row.model(sites, costs) for row in rows]) / measured)
+        modelled = np.array([row.model(sites, costs) for row in rows], dtype=float)
+        return np.asarray(np.log(modelled / measured))
 
-    def loss(vector: np.ndarray) -> np.ndarray:
+    def loss(vector: Numbers) -> Numbers:
         # soft L1 on the data, plain squares on the prior: scipy's own loss would also soften the prior.
         scaled = relative(vector) / sigmas
         robust = np.sign(scaled) * np.sqrt(2 * (np.sqrt(1 + scaled**2) - 1))
         return np.concatenate([robust, (vector - priors) / widths])
 
-    best = None
+    # Which limit binds where (cap, NIC, cores) makes kinks: start from several flow caps, keep the best.
+    tries = []
     for shift in (0.0, 0.5, -0.5):
         start = priors.copy()
         start[-2] += shift
-        found = least_squares(loss, start, x_scale=widths, max_nfev=60)
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None
+        tries.append(optimize.least_squares(loss, start, x_scale=widths, max_nfev=60))
+    best = min(tries, key=lambda found: float(found.cost))
     covariance = np.linalg.inv(best.jac.T @ best.jac)
     errors = relative(best.x)
     residuals: dict[str, list[float]] = {}
@@ -289,7 +288,7 @@ def _fit(
     sources = ", ".join(f"{len(values)} x {source}" for source, values in residuals.items())
     for number, name in enumerate(names):
         value, sigma = math.exp(best.x[number]), math.sqrt(covariance[number, number])
-        identified = sigma < 0.5 * widths[number]
+        identified = bool(sigma < 0.5 * widths[number])
         unit = INFO[name].unit if name in INFO else NETWORK_UNITS[name]
         source = sources if identified else "prior: these data do not identify it"
         entries[name] = Fitted(

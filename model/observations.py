@@ -8,15 +8,17 @@ so no common clock is needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..errors import UserError
 from ..tracer.schema import Kind
 from ..tracer.trace import Trace
 
+Numbers = npt.NDArray[np.float64]
 _NS = 1e-9
 
 
@@ -36,9 +38,9 @@ class Observations:
     ready: pd.DataFrame
     buckets: pd.DataFrame
     fuse: pd.DataFrame
-    control_s: np.ndarray
-    enqueue_s: np.ndarray
-    done_spacing_s: np.ndarray
+    control_s: Numbers
+    enqueue_s: Numbers
+    done_spacing_s: Numbers
 
     @property
     def step_s(self) -> float:
@@ -94,9 +96,9 @@ def _steps(events: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFrame, pd.
     """Per step the slowest rank's times, and per (step, rank) the stamps that other tables count from."""
     keys = ["step", "rank"]
 
-    def edge(kind: Kind, column: str, how: str) -> pd.Series:
+    def edge(kind: Kind, column: str, how: str) -> Any:
         chosen = events[events["kind"] == kind.value]
-        return cast(pd.Series, chosen.groupby(keys)[column].agg(how))
+        return chosen.groupby(keys)[column].agg(how)
 
     table = whole.set_index(keys)[["t_start_ns", "t_end_ns"]].rename(
         columns={"t_start_ns": "begin_ns", "t_end_ns": "next_ns"}
@@ -170,13 +172,13 @@ def _buckets(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _control(events: pd.DataFrame) -> np.ndarray:
+def _control(events: pd.DataFrame) -> Numbers:
     """Durations of idle control calls: the shorter ranks' ones, where no one waits for a late rank."""
     calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()]
     return np.asarray(calls["seconds"], dtype=float)
 
 
-def _done_spacing(events: pd.DataFrame) -> np.ndarray:
+def _done_spacing(events: pd.DataFrame) -> Numbers:
     done = events[(events["kind"] == Kind.DONE.value) & events["bucket"].notna()]
     done = done.sort_values(["rank", "step", "bucket", "t_end_ns"])
     gaps = done.groupby(["rank", "step", "bucket"])["t_end_ns"].diff().dropna() * _NS

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ..tracer.trace import Trace
 from .calibration import Z90
@@ -119,7 +120,9 @@ def _moved(scenario: Scenario, name: str, log_change: float) -> Scenario | None:
     return scenario.replaced(calibration=calibration, cluster=cluster)
 
 
-def step_draws(scenario: Scenario, run: StepRun, seed: int = 0, draws: int = DRAWS) -> np.ndarray:
+def step_draws(
+    scenario: Scenario, run: StepRun, seed: int = 0, draws: int = DRAWS
+) -> npt.NDArray[np.float64]:
     """Step times of `draws` steps that differ as the workload's spread says, shape (draws,), in s.
 
     The buckets keep their members; when each begins follows from the drawn ready times and durations:

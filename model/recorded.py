@@ -30,15 +30,16 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
     seen = observed or observe(trace)
     known = {tensor.name: tensor for tensor in trace.meta.tensors}
     tensors = []
-    for number, row in enumerate(seen.ready.itertuples(index=False)):
-        info = known.get(str(row.tensor))
+    for number, row in enumerate(seen.ready.to_dict("records")):
+        name, nbytes = str(row["tensor"]), row["bytes"]
+        info = known.get(name)
         tensors.append(
             GradientTensor(
-                name=str(row.tensor),
-                layer=(info.layer if info else None) or str(row.tensor),
-                bytes=int(row.bytes) if row.bytes == row.bytes else (info.bytes if info else 0),
+                name=name,
+                layer=(info.layer if info else None) or name,
+                bytes=info.bytes if info else int(nbytes),
                 dtype=info.dtype if info else "float32",
-                ready_s=float(row.ready_s),
+                ready_s=float(row["ready_s"]),
                 index=info.index if info else number,
             )
         )

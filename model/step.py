@@ -206,7 +206,7 @@ class _Step:
         while True:
             yield self.wake
             start_s = clock.start_for(self.env.now)
-            yield self.env.timeout(start_s - self.env.now)
+            yield self.env.timeout(max(0.0, start_s - self.env.now))
             seen_s = dict.fromkeys(self.queued, self.env.now)
             batch = sorted(self.queued.values(), key=lambda tensor: self.bit_order[tensor.name])
             self.queued.clear()

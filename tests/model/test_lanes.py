@@ -1,0 +1,49 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vsketchdlc.model.cluster import Cluster
+from vsketchdlc.model.collectives import alone_s, lane_legs
+from vsketchdlc.model.lanes import ring_cost
+from vsketchdlc.model.parameters import Parameters
+from vsketchdlc.model.sites import Sites
+
+
+def test_cost_of_one_ring_by_hand():
+    costs = Parameters(
+        lane_s_per_byte=1e-9, copy_s_per_byte=0.5e-9, lane_call_s=1e-3, lane_start_s=1e-4, lane_round_s=1e-5
+    )
+    cost = ring_cost(400, 2, 4, 1, costs, 1e-6)
+    assert cost.wire_bytes == 600  # 2 * 3/4 * 400
+    assert cost.cpu_s == pytest.approx(600e-9)
+    assert cost.copy_cpu_s == pytest.approx(200e-9)
+    # call + two lanes + six rounds with the wire's latency + two hops there and back of the vote
+    assert cost.latency_s == pytest.approx(1e-3 + 2e-4 + 6 * 11e-6 + 4e-6)
+
+
+@given(st.integers(1, 16), st.integers(2, 16), st.floats(1, 100), st.floats(0.5, 64))
+def test_more_lanes_are_never_slower_but_for_what_waking_them_costs(lanes, hosts, nic, cores):
+    cluster = Cluster.star(hosts, cores=cores, nic_bits_per_s=nic * 1e9, flow_cap_bits_per_s=1e9)
+    costs = Parameters(lane_start_s=1e-12)
+    sites = Sites.of(cluster, costs.wire_efficiency)
+    few = alone_s(lane_legs(sites, costs, 10**8, lanes), sites, costs)
+    more = alone_s(lane_legs(sites, costs, 10**8, lanes + 1), sites, costs)
+    assert more <= few * (1 + 1e-9)
+
+
+@given(st.integers(1, 16), st.integers(2, 64), st.integers(1 << 20, 1 << 28))
+def test_a_ring_never_beats_its_nic_its_flows_or_its_cores(lanes, hosts, nbytes):
+    cluster = Cluster.star(hosts, cores=2, nic_bits_per_s=5e9, flow_cap_bits_per_s=1e9)
+    costs = Parameters()
+    sites = Sites.of(cluster, costs.wire_efficiency)
+    seconds = alone_s(lane_legs(sites, costs, nbytes, lanes), sites, costs)
+    wire = 2 * (hosts - 1) / hosts * nbytes
+    assert seconds >= wire / (5e9 / 8 * costs.wire_efficiency)
+    assert seconds >= wire / (lanes * 1e9 / 8 * costs.wire_efficiency)
+    assert seconds >= wire * costs.lane_s_per_byte / min(2, lanes)
+
+
+def test_one_host_sums_in_shared_memory_without_a_wire():
+    sites = Sites.of(Cluster.star(1, 4, cores=8), 0.95)
+    legs = lane_legs(sites, Parameters(), 10**8, 2)
+    assert all("link" not in name for leg in legs if leg.activity for name in leg.activity.needs)
+    assert alone_s(legs, sites, Parameters()) > 0

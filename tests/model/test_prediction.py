@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+from vsketchdlc.model.calibration import Calibration
+from vsketchdlc.model.prediction import predict, step_draws
+from vsketchdlc.model.step import simulate_step
+
+
+def test_intervals_enclose_the_median_and_mean_different_things(demo):
+    prediction = predict(demo)
+    assert prediction.low_s < prediction.step_s < prediction.high_s
+    assert prediction.p5_s < prediction.step_s < prediction.p95_s
+
+
+def test_unknown_costs_widen_the_median_but_not_the_steps(demo):
+    sure, unsure = predict(demo), predict(demo.replaced(calibration=Calibration.prior()))
+    assert (unsure.high_s - unsure.low_s) / unsure.step_s > 2 * (sure.high_s - sure.low_s) / sure.step_s
+    spread = [(p.p95_s - p.p5_s) / p.step_s for p in (sure, unsure)]
+    assert spread[0] == pytest.approx(spread[1], rel=0.2)
+
+
+def test_exposed_communication_is_what_nothing_hides(demo):
+    run = simulate_step(demo)
+    assert predict(demo).exposed_s == pytest.approx(run.last_done_s - max(run.ready_s.values()))
+    assert predict(demo.replaced(aux=4)).exposed_s < predict(demo).exposed_s / 2
+
+
+def test_draws_are_centred_on_the_step_and_repeatable(demo):
+    run = simulate_step(demo)
+    draws = step_draws(demo, run, seed=5)
+    assert float(np.median(draws)) == pytest.approx(run.step_s)
+    assert np.array_equal(draws, step_draws(demo, run, seed=5))
+
+
+def test_a_prediction_is_a_trace_that_reports_can_read(demo, tmp_path):
+    prediction = predict(demo.replaced(aux=3))
+    trace = prediction.to_trace(tmp_path / "predicted", steps=3)
+    assert trace.meta.source == "simulated" and trace.meta.settings["aux"] == 3
+    steps = trace.step_times()
+    lengths = (steps["t_end_ns"] - steps["t_start_ns"]) * 1e-9
+    assert lengths[steps["step"] >= 1].to_numpy() == pytest.approx(prediction.step_s, rel=1e-6)
+    counts = trace.query(
+        "select kind, count(distinct tensor) n from events where kind in ('ready', 'done') group by 1"
+    )
+    assert set(counts["n"]) == {len(demo.workload.tensors)}

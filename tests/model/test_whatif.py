@@ -1,0 +1,107 @@
+import json
+import sys
+
+import pytest
+from vsketchdlc import cli
+from vsketchdlc.errors import UserError
+from vsketchdlc.model.timeline import write_simulated_trace
+from vsketchdlc.model.whatif import parse_values, read_aux
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a vsketchdlc command; returns (exit status, stdout, stderr)."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["vsketchdlc", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out = capsys.readouterr()
+        return end.value.code, out.out, out.err
+
+    return run
+
+
+def test_values_lists_and_ranges():
+    assert parse_values("3", float, "x") == [3.0]
+    assert parse_values("10,25", float, "x") == [10.0, 25.0]
+    assert parse_values("0:8:4,9", float, "x") == [0.0, 4.0, 8.0, 9.0]
+    assert read_aux("2,0:3") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["", "x", "5:1", "0:65", "-1", "1:2:3:4", "0:4:0"])
+def test_impossible_counts_are_refused(text):
+    with pytest.raises(UserError, match="aux"):
+        read_aux(text)
+
+
+def test_a_catalogue_network_without_any_trace(command):
+    status, out, _ = command(
+        "whatif",
+        "--model",
+        "alexnet",
+        "--gpu",
+        "p100",
+        "--aux",
+        "0:6",
+        "--nic",
+        "25",
+        "--flow-cap",
+        "5",
+        "--json",
+        "-",
+    )
+    answer = json.loads(out)["settings"][0]
+    assert status == 0
+    assert [row["aux"] for row in answer["predicted"]] == list(range(7))
+    assert answer["chosen_aux"] > 0
+    assert answer["bottleneck"].startswith("with 2 hosts the per-flow cap holds you back until")
+
+
+def test_the_sentence_flips_when_the_cap_goes(command):
+    words = ("whatif", "--model", "vgg16", "--aux", "0:4", "--nic", "10", "--cores", "32", "--json", "-")
+    capped = json.loads(command(*words, "--flow-cap", "2")[1])["settings"][0]["bottleneck"]
+    free = json.loads(command(*words, "--flow-cap", "none")[1])["settings"][0]["bottleneck"]
+    assert "per-flow cap" in capped
+    assert "per-flow cap" not in free
+
+
+def test_calibrate_then_whatif_over_a_grid(command, demo, measured_probe, tmp_path):
+    write_simulated_trace(demo, tmp_path / "trace", steps=6, seed=1)
+    (tmp_path / "probe.json").write_text(json.dumps(measured_probe(demo).to_json()))
+    calibration = tmp_path / "calibration.json"
+    status, out, _ = command(
+        "calibrate", tmp_path / "trace", "--probe", tmp_path / "probe.json", "-o", calibration
+    )
+    assert status == 0 and "next: vsketchdlc whatif" in out
+    grid = ("--aux", "0,2,4", "--hosts", "2,4", "--nic", "4,10")
+    result = tmp_path / "r.json"
+    assert (
+        command("whatif", tmp_path / "trace", "--calibration", calibration, *grid, "--json", result)[0] == 0
+    )
+    settings = json.loads(result.read_text())["settings"]
+    assert [(s["hosts"], s["nic_bits_per_s"]) for s in settings] == [(2, 4e9), (2, 10e9), (4, 4e9), (4, 10e9)]
+    assert all(len(s["predicted"]) == 3 for s in settings)
+
+
+@pytest.mark.parametrize(
+    "words,complaint",
+    [
+        (("whatif",), "give a trace folder or --model"),
+        (("whatif", "/nonexistent"), "no trace at /nonexistent"),
+        (("whatif", "--model", "lenet"), "not in the catalogue"),
+        (("whatif", "--model", "alexnet", "--gpu", "abacus"), "no published time"),
+        (("whatif", "--model", "alexnet", "--aux", "65"), "between 0 and 64"),
+        (("whatif", "--model", "alexnet", "--hosts", "0"), "between 1 and 65536"),
+        (("whatif", "--model", "alexnet", "--nic", "-3"), "NIC rate"),
+        (("whatif", "--model", "alexnet", "--nic", "fast"), "NIC rate 'fast' is not understood"),
+        (("whatif", "--model", "alexnet", "--cores", "0"), "cores is 0"),
+        (("whatif", "--model", "alexnet", "--batch", "0"), "batch 0"),
+        (("whatif", "--model", "alexnet", "--calibration", "/nonexistent.json"), "cannot read calibration"),
+        (("calibrate", "/nonexistent"), "no trace at"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_two(command, words, complaint):
+    status, out, err = command(*words)
+    assert status == 2 and out == ""
+    assert complaint in err and len(err.strip().splitlines()) == 1

@@ -1,0 +1,51 @@
+import pytest
+from vsketchdlc.errors import UserError
+from vsketchdlc.model.workload import GradientTensor, Workload, backward_bulks
+
+
+def test_json_brings_back_the_same_workload(alexnet):
+    assert Workload.from_json(alexnet.to_json()) == alexnet
+
+
+def test_another_format_is_refused(alexnet):
+    with pytest.raises(UserError, match="format 99"):
+        Workload.from_json({**alexnet.to_json(), "format_version": 99})
+
+
+def test_damaged_content_is_refused(alexnet):
+    data = alexnet.to_json()
+    del data["tensors"]
+    with pytest.raises(UserError, match="damaged"):
+        Workload.from_json(data)
+
+
+def test_gradients_of_one_bulk_become_ready_together(alexnet):
+    bulks = backward_bulks(alexnet.tensors)
+    assert [(ready, len(tensors)) for ready, tensors in bulks] == [
+        (0.01, 2),
+        (0.05, 2),
+        (0.13, 2),
+        (0.3, 3),
+        (0.31, 2),
+    ]
+
+
+def test_twice_the_batch_doubles_forward_and_backward_but_not_the_update(alexnet):
+    double = alexnet.scaled(batch_per_rank=8)
+    assert (double.forward_s, double.backward_s, double.update_s) == pytest.approx((0.30, 0.64, 0.12))
+    assert double.tensors[0].ready_s == pytest.approx(0.02)
+
+
+def test_fp16_halves_the_gradients(alexnet):
+    assert alexnet.scaled(dtype_bytes=2).gradient_bytes * 2 == alexnet.gradient_bytes
+
+
+@pytest.mark.parametrize("nbytes,ready", [(0, 0.0), (-4, 0.0), (4, float("nan")), (4, -1.0)])
+def test_impossible_tensors_are_refused(nbytes, ready):
+    with pytest.raises(UserError):
+        Workload("bad", (GradientTensor("a", "a", nbytes, "float32", ready),), 1.0, 1.0, 0.0)
+
+
+def test_a_workload_without_gradients_is_refused():
+    with pytest.raises(UserError, match="no gradients"):
+        Workload("bad", (), 1.0, 1.0, 0.0)
