@@ -17,10 +17,11 @@ from pathlib import Path
 
 from ..answer import write_json
 from ..errors import UserError
-from ..model.calibration import Calibration, calibrate
+from ..model.calibration import Calibration
 from ..model.choice import Choice, choose
+from ..model.fitting import calibrate
 from ..model.prediction import Prediction, predict
-from ..model.scenario import Scenario
+from ..model.recorded import recorded_scenario
 from ..tracer.trace import Trace
 from .probe import probe_lanes
 
@@ -80,7 +81,7 @@ def tune(
     say("model: calibration and prediction")
     calibration = calibrate(trace, probe)
     calibration.save(folder / "calibration.json")
-    scenario = Scenario.from_trace(trace, calibration)
+    scenario = recorded_scenario(trace, calibration)
     predictions = [predict(scenario.replaced(aux=aux)) for aux in range(aux_max + 1)]
     choice = choose(predictions, min_gain=min_gain)
     return Tuning(choice, predictions, calibration, trace, folder, time.monotonic() - start)

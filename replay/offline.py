@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -100,5 +101,5 @@ def _joined(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[PhaseTotal]:
     ]
 
 
-def _number(value: float) -> float | None:
+def _number(value: Any) -> float | None:
     return None if value != value else float(value)

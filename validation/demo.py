@@ -21,8 +21,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from ..errors import BadNews, UserError
-from .lab import Lab, LabSpec
-from .lab.rights import missing_rights
+from .lab import Lab, LabSpec, missing_rights
 
 AUX_MAX = 6
 TRACED_STEPS = 8
@@ -164,13 +163,13 @@ def demo_lab() -> LabSpec:
 
 
 @contextmanager
-def demo_place() -> Iterator[Place]:
+def demo_place(output: Path) -> Iterator[Place]:
     """The lab where it is allowed, else loopback (which says so in its `limits`)."""
     missing = missing_rights()
     if missing:
         yield LoopbackPlace(missing)
         return
-    with Lab(demo_lab()) as lab:
+    with Lab(demo_lab(), shared=[output]) as lab:
         yield LabPlace(lab)
 
 
@@ -180,7 +179,7 @@ def run_demo(output: Path, say: Callable[[str], None]) -> DemoResult:
     Raises UserError when MXNet or Horovod is missing, BadNews when a stage fails.
     """
     _check_live()
-    with demo_place() as place:
+    with demo_place(output) as place:
         for sentence in (place.description, *place.limits):
             say(sentence)
         tuned = _tune(place, output, say)
