@@ -1,0 +1,167 @@
+#define _GNU_SOURCE
+#include "world.h"
+
+#include "../common/clock.h"
+#include "../common/slices.h"
+#include "lanes.h"
+#include "messages.h"
+#include "say.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+enum { COMMUNICATORS_MAX = 64, MPI_ERR_OTHER_OPEN_MPI = 16, MPI_ERR_OTHER_MPICH = 15 };
+enum { DEFAULT_THRESHOLD_BYTES = 256 << 10 };
+static const int64_t AGREE_NS = 20 * NS_PER_S;
+
+static struct {
+    pthread_mutex_t lock;
+    pid_t owner; /* a forked child has no lanes */
+    struct settings settings;
+    struct mpi_group group;
+    struct lanes *lanes;
+    int64_t threshold_bytes;
+    /* communicators that have been looked at; a freed handle is dropped, MPI gives it out again */
+    struct {
+        mpi_handle comm;
+        bool congruent;
+    } looked_at[COMMUNICATORS_MAX];
+    int next_place;
+} world = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void child_after_fork(void)
+{
+    if (world.lanes != NULL)
+        lanes_forget(world.lanes);
+    world.lanes = NULL;
+}
+
+static void start_lanes_of_world(void)
+{
+    const struct mpi *mpi = mpi_library();
+    char why[CAUSE_BYTES] = "";
+    int rank = 0;
+    mpi->rank(mpi->world, &rank);
+    int64_t limit = world.settings.timeout_ns < AGREE_NS ? world.settings.timeout_ns : AGREE_NS;
+    if (!messages_agree(settings_digest(&world.settings), limit, why)) {
+        if (rank == 0 || strncmp(why, "rank 0 ", 7) == 0)
+            say("no lanes: %s; everything stays on MPI", why);
+        return;
+    }
+    if (world.settings.aux == 0 || !messages_open(mpi->world, &world.group))
+        return;
+    struct transport transport = messages_transport(&world.group);
+    world.lanes = lanes_create(&world.settings, &transport, why);
+    if (world.lanes == NULL) {
+        messages_close(&world.group);
+        if (rank == 0)
+            say("no lanes: %s; everything stays on MPI", why);
+        return;
+    }
+    if (world.lanes->started < world.settings.aux && rank == 0)
+        say("%s; going on with %d of %d lanes", why, world.lanes->started, world.settings.aux);
+    world.threshold_bytes = world.settings.threshold_bytes >= 0 ? world.settings.threshold_bytes : DEFAULT_THRESHOLD_BYTES;
+    pthread_atfork(NULL, NULL, child_after_fork);
+}
+
+void world_start(void)
+{
+    const struct mpi *mpi = mpi_library();
+    char why[SETTING_BYTES];
+    int size = 0;
+    if (getenv("FASTHVD_AUX") == NULL || world.owner != 0)
+        return;
+    world.owner = getpid();
+    if (!mpi_usable(mpi)) {
+        say("no lanes: this MPI is neither Open MPI nor MPICH; everything stays on MPI");
+        return;
+    }
+    if (!settings_read(&world.settings, why)) {
+        say("%s", why);
+        mpi->abort(mpi->world, 2);
+        return;
+    }
+    if (mpi->size(mpi->world, &size) == MPI_SUCCESS_ && size > 1)
+        start_lanes_of_world();
+}
+
+void world_finish(void)
+{
+    pthread_mutex_lock(&world.lock);
+    if (world.lanes != NULL && world.owner == getpid()) {
+        lanes_close(world.lanes);
+        world.lanes = NULL;
+        messages_close(&world.group);
+    }
+    pthread_mutex_unlock(&world.lock);
+}
+
+void world_drop_communicator(mpi_handle comm)
+{
+    for (int i = 0; i < COMMUNICATORS_MAX; i++)
+        if (world.looked_at[i].comm == comm)
+            world.looked_at[i].comm = 0;
+}
+
+/* Does `comm` have the same ranks in the same order as COMM_WORLD? The same answer on all of them. */
+static bool congruent(mpi_handle comm)
+{
+    const struct mpi *mpi = mpi_library();
+    for (int i = 0; i < COMMUNICATORS_MAX; i++)
+        if (world.looked_at[i].comm == comm)
+            return world.looked_at[i].congruent;
+    int answer = -1;
+    if (mpi->compare(comm, mpi->world, &answer) != MPI_SUCCESS_)
+        return false;
+    int place = world.next_place++ % COMMUNICATORS_MAX;
+    world.looked_at[place].comm = comm;
+    world.looked_at[place].congruent = answer == MPI_IDENT_ || answer == MPI_CONGRUENT_;
+    return world.looked_at[place].congruent;
+}
+
+static int end_in_error(mpi_handle comm, const char *line)
+{
+    const struct mpi *mpi = mpi_library();
+    say("rank %d: %s", world.group.rank, line);
+    int code = mpi->flavour == FLAVOUR_MPICH ? MPI_ERR_OTHER_MPICH : MPI_ERR_OTHER_OPEN_MPI;
+    mpi->call_errhandler(comm, code); /* by default this ends the job */
+    return code;
+}
+
+bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, mpi_handle op, mpi_handle comm, int *status)
+{
+    enum element_type element;
+    enum operation operation;
+    const struct mpi *mpi = mpi_library();
+    /* Only from what MPI makes equal on all ranks: whether lanes are used is never a matter of one rank alone. */
+    if (world.lanes == NULL || count <= 0 || !mpi_element_type(mpi_clean(mpi, type), &element) ||
+        (int64_t)count * (int64_t)element_bytes(element) < world.threshold_bytes ||
+        !mpi_operation(mpi_clean(mpi, op), element, &operation) || !congruent(mpi_clean(mpi, comm)) || lanes_usable(world.lanes) == 0)
+        return false;
+    pthread_mutex_lock(&world.lock);
+    enum outcome outcome =
+        lanes_allreduce(world.lanes, send == mpi->in_place ? recv : send, recv, (uint64_t)count, element, operation, 0);
+    pthread_mutex_unlock(&world.lock);
+    if (outcome == OUTCOME_REDO)
+        return false;
+    *status = outcome == OUTCOME_DONE ? MPI_SUCCESS_ : end_in_error(comm, world.lanes->reason);
+    return true;
+}
+
+/* Lanes per host that were started. */
+API int fasthvd_lanes_total(void) { return world.lanes != NULL ? world.lanes->started : 0; }
+
+/* From now on use the first k lanes only, 0: MPI. Every rank calls it at the same point. 0, or -1. */
+API int fasthvd_use_lanes(int k)
+{
+    if (world.lanes == NULL)
+        return k == 0 ? 0 : -1;
+    if (k < 0 || k > world.lanes->started)
+        return -1;
+    world.lanes->limit = k;
+    return 0;
+}

@@ -1,0 +1,85 @@
+/* The MPI functions that libfasthvd.so stands in front of. Inert unless FASTHVD_AUX is set and MPI is initialised. */
+#include "mpi.h"
+#include "world.h"
+
+#define API __attribute__((visibility("default")))
+enum { MPI_ERR_INTERN_ = 17 };
+
+API int MPI_Init(int *argc, char ***argv)
+{
+    struct mpi *mpi = mpi_library();
+    int status = mpi->init != 0 ? mpi->init(argc, argv) : MPI_ERR_INTERN_;
+    if (status == MPI_SUCCESS_)
+        world_start();
+    return status;
+}
+
+API int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    struct mpi *mpi = mpi_library();
+    int status = mpi->init_thread != 0 ? mpi->init_thread(argc, argv, required, provided) : MPI_ERR_INTERN_;
+    if (status == MPI_SUCCESS_)
+        world_start();
+    return status;
+}
+
+API int MPI_Finalize(void)
+{
+    world_finish();
+    return mpi_library()->finalize();
+}
+
+API int MPI_Allreduce(const void *send, void *recv, int count, mpi_handle type, mpi_handle op, mpi_handle comm)
+{
+    int status;
+    if (world_allreduce(send, recv, count, type, op, comm, &status))
+        return status;
+    return mpi_library()->allreduce(send, recv, count, type, op, comm);
+}
+
+API int MPI_Comm_free(mpi_handle *comm)
+{
+    struct mpi *mpi = mpi_library();
+    world_drop_communicator(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)comm : *comm);
+    return mpi->comm_free(comm);
+}
+
+API int MPI_Comm_disconnect(mpi_handle *comm)
+{
+    struct mpi *mpi = mpi_library();
+    world_drop_communicator(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)comm : *comm);
+    return mpi->comm_disconnect(comm);
+}
+
+/* Horovod's float16 is two bytes with an operation of its own: remember both as they are made, forget them when freed. */
+API int MPI_Type_contiguous(int count, mpi_handle old, mpi_handle *type)
+{
+    struct mpi *mpi = mpi_library();
+    int status = mpi->type_contiguous(count, old, type);
+    if (status == MPI_SUCCESS_)
+        mpi_note_type(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)type : *type, count == 2 && mpi_clean(mpi, old) == mpi->byte);
+    return status;
+}
+
+API int MPI_Type_free(mpi_handle *type)
+{
+    struct mpi *mpi = mpi_library();
+    mpi_note_type(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)type : *type, false);
+    return mpi->type_free(type);
+}
+
+API int MPI_Op_create(void *function, int commutes, mpi_handle *op)
+{
+    struct mpi *mpi = mpi_library();
+    int status = mpi->op_create(function, commutes, op);
+    if (status == MPI_SUCCESS_)
+        mpi_note_operation(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)op : *op, function);
+    return status;
+}
+
+API int MPI_Op_free(mpi_handle *op)
+{
+    struct mpi *mpi = mpi_library();
+    mpi_note_operation(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)op : *op, 0);
+    return mpi->op_free(op);
+}

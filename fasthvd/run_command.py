@@ -1,0 +1,73 @@
+"""The ``run`` command: the user's own launch command, with lanes below its Horovod."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError
+from ..units import parse_bytes, parse_seconds
+
+
+def run(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="Your own launch command, after '--'.", metavar="-- CMD...")
+    ] = None,
+    aux: Annotated[int, typer.Option(help="Lanes per host; 0 is stock Horovod.", envvar="FASTHVD_AUX")] = 1,
+    timeout: Annotated[
+        str, typer.Option(help="Limit for a silent flow once all hosts are there.", envvar="FASTHVD_TIMEOUT")
+    ] = "60s",
+    ports: Annotated[
+        str | None, typer.Option(help="Listen on ports A:B only.", metavar="A:B", envvar="FASTHVD_PORTS")
+    ] = None,
+    iface: Annotated[
+        str, typer.Option(help="Interfaces or networks, e.g. eth0,eth1.", envvar="FASTHVD_IFACE")
+    ] = "",
+    chunk: Annotated[
+        str | None, typer.Option(help="Bytes a lane sends at once.", envvar="FASTHVD_CHUNK_BYTES")
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(help="Smaller allreduces stay on MPI.", envvar="FASTHVD_THRESHOLD_BYTES"),
+    ] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print the lanes' counters at the end.")] = False,
+    pin: Annotated[bool, typer.Option("--pin", help="Lanes stay on the cores of their rank.")] = False,
+    print_env: Annotated[
+        bool, typer.Option("--print-env", help="Print what to export for srun or Kubernetes.")
+    ] = False,
+) -> None:
+    """Run your command with K auxiliary communication processes (lanes) on every host.
+
+    Example: vsketchdlc run --aux 3 -- mpirun -np 4 -H a,b,c,d python train.py
+    """
+    from ..tracer.launcher import RankEnvironment, prepare
+    from ..tracer.launcher import run as run_launch
+    from .settings import LIBRARY, LaneSettings, parse_ports, require_native, warn_above_cores
+
+    settings = LaneSettings(
+        aux=aux,
+        timeout_s=parse_seconds(timeout, what="--timeout"),
+        ports=None if ports is None else parse_ports(ports),
+        iface=iface,
+        chunk_bytes=None if chunk is None else parse_bytes(chunk, what="--chunk"),
+        threshold_bytes=None if threshold is None else parse_bytes(threshold, what="--threshold"),
+        stats=stats or os.environ.get("FASTHVD_STATS") == "1",
+        pin=pin or os.environ.get("FASTHVD_PIN") == "1",
+    )
+    ranks = RankEnvironment()
+    if settings.preloads:
+        require_native()
+        warn_above_cores(aux, len(os.sched_getaffinity(0)))
+        ranks = RankEnvironment(preload=(str(LIBRARY),), variables=settings.variables())
+    if print_env:
+        for name, value in ranks.flat(os.environ).items():
+            print(f"export {name}={shlex.quote(value)}")
+        return
+    if not command:
+        raise UserError(
+            "no command given: put your own after '--', as in 'vsketchdlc run --aux 3 -- mpirun ...'"
+        )
+    raise typer.Exit(run_launch(prepare(command, ranks)))
