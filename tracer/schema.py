@@ -8,7 +8,8 @@ Who writes which columns (others are null):
 ================  =======================================================================================
 kind              meaning of the interval, and the columns beside step, rank, host, process, track
 ================  =======================================================================================
-forward           from the start of the forward pass to its true end (engine marker)
+forward           from the start of the forward pass (not before the weights of the step before are written)
+                  to its true end (engine marker)
 backward          from the end of forward to the true end of backward
 update            from the first optimizer operation to the last weight written
 push              Python hands the gradient's allreduce to the MXNet engine: tensor, layer, bytes
@@ -20,6 +21,13 @@ allreduce, ...    one MPI collective of the data path: bucket, bytes (of the buc
 fuse_out          copy out of the fusion buffer: bucket, bytes
 done              from the end of the collective until the tensor's callback: tensor, bucket, bytes
 ================  =======================================================================================
+
+Tracks of a recorded process: ``step`` (forward, backward, update), ``python`` (push), ``engine`` (enqueue),
+``horovod`` (what the background thread does: control calls, copies, collectives) and ``tensors`` (what single
+tensors wait for: ready, negotiate, done). Only events on ``tensors`` may overlap each other.
+
+`peer` of a tensor's negotiate row is ``rank N``, the rank that was last to have the tensor in its queue.
+`process` is the process number with the number of its host (in the order of ``meta.hosts``) in bits 32 and up.
 
 `step` counts from 0 at the first optimizer step of the run (-1 before it). `bucket` counts the data
 collectives of one rank within a step. `bytes` of a tensor is its own size.

@@ -50,6 +50,8 @@ class HostInfo:
 
     ``clock_offset_ns`` is added to the host's stamps to get reference time; None where it is unknown.
     ``clock_uncertainty_ns`` is the half-width of the interval that holds the true offset.
+    A clock that runs fast or slow has a ``clock_drift`` (ns a ns): reference time is
+    ``t + clock_offset_ns + clock_drift * (t - clock_middle_ns)``.
     """
 
     name: str
@@ -57,6 +59,8 @@ class HostInfo:
     ranks: list[int] = field(default_factory=list)
     clock_offset_ns: int | None = 0
     clock_uncertainty_ns: int | None = None
+    clock_drift: float = 0.0
+    clock_middle_ns: int = 0
 
 
 @dataclass
@@ -184,17 +188,58 @@ class Trace:
             """
         )
 
+    def step_breakdown(self) -> pd.DataFrame:
+        """Where does each step's time go? See `analysis.steps`."""
+        from .analysis.steps import step_breakdown
+
+        return step_breakdown(self)
+
+    def exposed_communication(self) -> pd.DataFrame:
+        """How much communication is not hidden behind backward? See `analysis.steps`."""
+        from .analysis.steps import exposed_communication
+
+        return exposed_communication(self)
+
+    def layers(self) -> pd.DataFrame:
+        """When is each layer ready, what does it wait for? See `analysis.layers`."""
+        from .analysis.layers import layers
+
+        return layers(self)
+
+    def tensors(self) -> pd.DataFrame:
+        """When is each gradient ready, what does it wait for? See `analysis.layers`."""
+        from .analysis.layers import tensors
+
+        return tensors(self)
+
+    def stragglers(self) -> pd.DataFrame:
+        """Which rank is late, and who waits for it? See `analysis.stragglers`."""
+        from .analysis.stragglers import stragglers
+
+        return stragglers(self)
+
+    def verdict(self) -> str:
+        """What is the bottleneck, in one sentence? See `analysis.verdict`."""
+        from .analysis.verdict import verdict
+
+        return verdict(self)
+
     def _define_tables(self, connection: duckdb.DuckDBPyConnection) -> None:
-        offsets = {host.name: host.clock_offset_ns or 0 for host in self.meta.hosts}
-        rows = ", ".join(f"({_quoted(name)}, {offset})" for name, offset in offsets.items()) or "('', 0)"
+        clocks = [
+            f"({_quoted(host.name)}, {host.clock_offset_ns or 0}, {host.clock_drift!r}::double, {host.clock_middle_ns})"
+            for host in self.meta.hosts
+        ]
+        rows = ", ".join(clocks) or "('', 0, 0.0::double, 0)"
         files = ", ".join(_quoted(str(file)) for file in self._files("events"))
         shifted = ", ".join(
-            f"e.{name} + coalesce(c.offset_ns, 0) as {name}" if name.startswith("t_") else f"e.{name}"
+            f"e.{name} + coalesce(c.offset_ns + round(c.drift * (e.{name} - c.middle_ns))::bigint, 0) as {name}"
+            if name.startswith("t_")
+            else f"e.{name}"
             for name in EVENTS.names
         )
         connection.execute(
             f"create view events as select {shifted} from read_parquet([{files}], hive_partitioning = false) e "
-            f"left join (values {rows}) c(host, offset_ns) on e.host = c.host"
+            f"left join (values {rows}) c(host, offset_ns, drift, middle_ns) on e.host = c.host"
         )
         sample_files = ", ".join(_quoted(str(file)) for file in self._files("samples"))
         if sample_files:
@@ -212,6 +257,17 @@ def batches(connection: duckdb.DuckDBPyConnection, sql: str, rows: int = 65536) 
     yield from answer.to_arrow_reader(rows) if newer else answer.fetch_arrow_reader(rows)
 
 
+def check_target(target: Path) -> None:
+    """Refuse to write a trace over something that is none.
+
+    Raises UserError; better before a run than after it.
+    """
+    if target.is_file() or (
+        target.is_dir() and not (target / "meta.json").exists() and any(target.iterdir())
+    ):
+        raise UserError(f"{target} exists and is not a trace; choose another output folder")
+
+
 def write_trace(
     path: str | Path, meta: TraceMeta, events: pa.Table | pd.DataFrame, samples: Any = None
 ) -> Trace:
@@ -221,8 +277,7 @@ def write_trace(
     `path` exists and is not a trace, or cannot be written.
     """
     target = Path(path)
-    if target.exists() and not (target / "meta.json").exists() and any(target.iterdir()):
-        raise UserError(f"{target} exists and is not a trace; choose another output folder")
+    check_target(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))

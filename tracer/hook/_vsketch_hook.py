@@ -3,18 +3,21 @@
 Nothing is imported for the user: a script that never imports mxnet or horovod is left alone.
 """
 
+from __future__ import annotations
+
 import ctypes
 import importlib.abc
 import importlib.util
 import json
 import os
 import sys
+from typing import Any
 
 
 class Library:
     """The preloaded libvsketch.so, its calls typed; `PyDLL` because they take nanoseconds and need no GIL dance."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         native = ctypes.PyDLL(None)
         self.ready = native.vsketch_ready
         self.switch = native.vsketch_switch
@@ -27,9 +30,9 @@ class Library:
         self._folder = native.vsketch_folder
         native.vsketch_identity.argtypes = [ctypes.c_char_p]
         self.identity = native.vsketch_identity
-        self._file = None
+        self._file: int | None = None
 
-    def write(self, **entry):
+    def write(self, **entry: Any) -> None:
         """Append one line to hook.jsonl of this process; a full disk ends it silently (the logs say so)."""
         try:
             if self._file is None:
@@ -37,7 +40,7 @@ class Library:
                 if folder is None:
                     return
                 self._file = os.open(
-                    os.path.join(os.fsdecode(folder), "hook.jsonl"),
+                    os.fsdecode(folder) + "/hook.jsonl",
                     os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                     0o600,
                 )
@@ -49,10 +52,10 @@ class Library:
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the awaited modules like everyone else, and adds a call after their execution."""
 
-    def __init__(self, awaited):
+    def __init__(self, awaited: Any) -> None:
         self.awaited = awaited
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:
         if name not in self.awaited:
             return None
         after = self.awaited.pop(name)
@@ -69,17 +72,17 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     """The real loader, and a call when the module is there."""
 
-    def __init__(self, real, after):
+    def __init__(self, real: Any, after: Any) -> None:
         self.real = real
         self.after = after
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: Any) -> Any:
         return getattr(self.real, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self.real.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         self.real.exec_module(module)
         module.__loader__ = self.real
         if module.__spec__ is not None:
@@ -90,7 +93,7 @@ class _Loader(importlib.abc.Loader):
             print(f"vsketchdlc: {module.__name__} is not traced: {error}", file=sys.stderr)
 
 
-def install():
+def install() -> None:
     """Await mxnet and horovod in this interpreter, if the library is preloaded and the process traced."""
     try:
         library = Library()

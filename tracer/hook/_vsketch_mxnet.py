@@ -12,15 +12,20 @@ libvsketch that the engine runs when the arrays they read are written.
 Steps are counted by the first trainer that steps. Operations before its first step belong to step -1.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import sys
+from typing import Any
 
 # enum vsk_mark of vsketch.h
 FORWARD_BEGIN, BACKWARD_CALL, FORWARD_END, BACKWARD_END = 1, 2, 3, 4
 STEP_CALL, UPDATE_CALL, UPDATE_RETURN, UPDATE_END = 5, 6, 7, 8
 
-CPU_PRIORITIZED = ctypes.c_int(3)  # mxnet::FnProperty::kCPUPrioritized: workers apart from the compute queue
+# mxnet::FnProperty::kCPUPrioritized: workers apart from the compute queue. That queue is first in, first out, and
+# a marker would stand behind whole bulks of layers there; here it only waits for a core.
+CPU_PRIORITIZED = ctypes.c_int(3)
 MARKER_PRIORITY = 1 << 20
 DTYPES = {
     0: ("float32", 4),
@@ -62,56 +67,70 @@ CPU = Context(1, 0)
 class Hook:
     """The state of one traced interpreter."""
 
-    def __init__(self, library):
+    def __init__(self, library: Any) -> None:
         self.library = library
-        self.mxnet = None  # ctypes library of mxnet
+        self.mxnet: Any = None  # ctypes library of mxnet
         self.steps = 0  # finished optimizer steps
         self.forward = False  # between the first record() and backward()
+        self.mark_forward = False  # whether this forward pass is wanted
         self.trainer = None  # the one that counts steps
-        self.numbers = {}  # (operation, Horovod's name) -> its number in the logs
-        self.parameters = {}  # handle of a gradient -> (index in the trainer, parameter)
-        self.orders = {}  # id of a trainer -> {parameter name: place in the order of creation}
-        self.ends = None  # arrays for the two markers of the trainer
+        self.numbers: dict[
+            tuple[str, bytes | None], int
+        ] = {}  # (operation, Horovod's name) -> its number in the logs
+        self.parameters: dict[
+            int, tuple[int, Any]
+        ] = {}  # handle of a gradient -> (index in the trainer, parameter)
+        self.orders: dict[
+            int, dict[str, int]
+        ] = {}  # id of a trainer -> {parameter name: place in the order of creation}
+        self.ends: Ends | None = None  # arrays for the two markers of the trainer
+        self.batch_size: Any = None
         self.stop_after = int(os.environ.get("VSKETCH_STOP_AFTER", "0"))  # steps; 0: the script decides
         self.shutdown = None  # horovod's
 
     # ---- mxnet.autograd: forward and backward ----------------------------------------------------------
 
-    def after_autograd(self, module):
+    def after_autograd(self, module: Any) -> None:
         """Wrap the two C functions through which every record() and backward() goes."""
         native = self.mxnet = module._LIB
         set_recording, backward = native.MXAutogradSetIsRecording, native.MXAutogradBackwardEx
 
-        def traced_set_recording(wanted, previous):
+        def traced_set_recording(wanted: Any, previous: Any) -> Any:
             if not self.forward and getattr(wanted, "value", wanted):
                 self.forward = True
                 self.begin_forward()
             return set_recording(wanted, previous)
 
-        def traced_backward(count, heads, head_gradients, variable_count, *rest):
+        def traced_backward(
+            count: Any, heads: Any, head_gradients: Any, variable_count: Any, *rest: Any
+        ) -> Any:
             if getattr(variable_count, "value", variable_count):  # autograd.grad(): no training pass
                 return backward(count, heads, head_gradients, variable_count, *rest)
             self.forward = False
-            self.library.mark(BACKWARD_CALL, self.steps)
-            self.push_marker(FORWARD_END, count, heads)
+            if self.library.recording():
+                self.library.mark(BACKWARD_CALL, self.steps)
+            if self.mark_forward:
+                self.push_marker(FORWARD_END, count, heads)
             status = backward(count, heads, head_gradients, variable_count, *rest)
-            if self.ends is not None:
+            if self.ends is not None and self.library.recording():
                 self.push_marker(BACKWARD_END, len(self.ends.gradients), self.ends.gradients)
             return status
 
         native.MXAutogradSetIsRecording = traced_set_recording
         native.MXAutogradBackwardEx = traced_backward
 
-    def begin_forward(self):
+    def begin_forward(self) -> None:
         """A forward pass of the step to come begins."""
+        before = self.library.recording()
         if self.steps:
             self.library.step(self.steps)
-        self.library.mark(FORWARD_BEGIN, self.steps)
+        # One forward pass more than wanted: it ends the last wanted step.
+        self.mark_forward = before or self.library.recording()
+        if self.mark_forward:
+            self.library.mark(FORWARD_BEGIN, self.steps)
 
-    def push_marker(self, mark, count, handles):
+    def push_marker(self, mark: Any, count: Any, handles: Any) -> None:
         """Have the engine stamp `mark` as soon as the arrays `handles` are written."""
-        if not self.library.recording():
-            return
         self.mxnet.MXEnginePushSyncND(
             self.library.marker,
             ctypes.c_void_p(mark | (self.steps << 8)),
@@ -128,34 +147,38 @@ class Hook:
 
     # ---- mxnet.gluon.trainer: the optimizer step -------------------------------------------------------
 
-    def after_trainer(self, module):
+    def after_trainer(self, module: Any) -> None:
         """Wrap the two halves of Trainer.step; Horovod's trainer overrides the first, so wrap its caller."""
         trainer_class = module.Trainer
         create, update = trainer_class.__init__, trainer_class._update
         step, allreduce_grads = trainer_class.step, trainer_class.allreduce_grads
 
-        def traced_create(trainer, params, *arguments, **options):
+        def traced_create(trainer: Any, params: Any, *arguments: Any, **options: Any) -> Any:
             # The trainer sorts by name; a dictionary of parameters still has the order of the layers.
             names = [p.name for p in params.values()] if hasattr(params, "values") else []
             self.orders[id(trainer)] = {name: place for place, name in enumerate(names)}
             return create(trainer, params, *arguments, **options)
 
-        def traced_step(trainer, *arguments, **options):
+        def traced_step(trainer: Any, batch_size: Any, *arguments: Any, **options: Any) -> Any:
+            self.batch_size = batch_size
             self.begin_step(trainer)
-            return step(trainer, *arguments, **options)
+            return step(trainer, batch_size, *arguments, **options)
 
-        def traced_allreduce_grads(trainer, *arguments, **options):
+        def traced_allreduce_grads(trainer: Any, *arguments: Any, **options: Any) -> Any:
             self.begin_step(trainer)
             return allreduce_grads(trainer, *arguments, **options)
 
-        def traced_update(trainer, *arguments, **options):
+        def traced_update(trainer: Any, *arguments: Any, **options: Any) -> Any:
             if trainer is not self.trainer:
                 return update(trainer, *arguments, **options)
-            self.library.mark(UPDATE_CALL, self.steps)
+            recording = self.library.recording()
+            if recording:
+                self.library.mark(UPDATE_CALL, self.steps)
             result = update(trainer, *arguments, **options)
-            if self.ends is not None:
-                self.push_marker(UPDATE_END, len(self.ends.weights), self.ends.weights)
-            self.library.mark(UPDATE_RETURN, self.steps)
+            if recording:
+                self.library.mark(UPDATE_RETURN, self.steps)
+                if self.ends is not None:
+                    self.push_marker(UPDATE_END, len(self.ends.weights), self.ends.weights)
             self.steps += 1
             if self.steps == self.stop_after:
                 self.leave()
@@ -166,7 +189,16 @@ class Hook:
         trainer_class.allreduce_grads = traced_allreduce_grads
         trainer_class._update = traced_update
 
-    def begin_step(self, trainer):
+    def leave(self) -> None:
+        """Enough steps: every rank does this after the same step, so all leave together and in peace."""
+        self.mxnet.MXNDArrayWaitAll()
+        if self.shutdown is not None:
+            self.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # whatever else the script wanted to do is not for a trial
+
+    def begin_step(self, trainer: Any) -> None:
         """The script calls step() or allreduce_grads(): what is pushed now belongs to this step."""
         if self.trainer is None:
             self.trainer = trainer
@@ -174,20 +206,12 @@ class Hook:
             return
         if not self.steps:
             self.library.step(0)
-        self.library.mark(STEP_CALL, self.steps)
+        if self.library.recording():
+            self.library.mark(STEP_CALL, self.steps)
         if self.ends is None or not self.ends.valid():
             self.learn_parameters(trainer)
 
-    def leave(self):
-        """End the process after the agreed step: every rank comes here, so Horovod can shut down in order."""
-        self.mxnet.MXNDArrayWaitAll()
-        if self.shutdown is not None:
-            self.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-
-    def learn_parameters(self, trainer):
+    def learn_parameters(self, trainer: Any) -> None:
         """Note index, name, shape and order of the trainer's parameters, and keep arrays for the markers."""
         trained = [(i, p) for i, p in enumerate(trainer._params) if p.grad_req != "null"]
         try:
@@ -207,14 +231,14 @@ class Hook:
                 }
                 for i, p in trained
             ],
-            prefix=getattr(trainer, "_prefix", ""),
+            batch_size=self.batch_size if isinstance(self.batch_size, int) else None,
             aggregation=getattr(trainer._optimizer, "aggregate_num", 0),
             settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
         )
 
     # ---- horovod.mxnet: which tensor an operation carries ----------------------------------------------
 
-    def after_horovod(self, module):
+    def after_horovod(self, module: Any) -> None:
         """Wrap the C functions that push one operation each; the name is their third argument."""
         native = module.MPI_MXNET_LIB_CTYPES
         counts = {"allreduce": 7, "allgather": 5, "reducescatter": 5, "broadcast": None, "alltoall": None}
@@ -222,21 +246,21 @@ class Hook:
             name = f"horovod_mxnet_{operation}_async"
             if hasattr(native, name):
                 setattr(native, name, self.named(getattr(native, name), operation, count_at))
+        self.shutdown = module._basics.shutdown
         init = module._basics.init
 
-        def traced_init(*arguments, **options):
+        def traced_init(*arguments: Any, **options: Any) -> Any:
             result = init(*arguments, **options)
             self.library.identity(f"rank={module.rank()}\nsize={module.size()}".encode())
             return result
 
         module._basics.init = traced_init
-        self.shutdown = module._basics.shutdown
 
-    def named(self, push, operation, count_at):
+    def named(self, push: Any, operation: Any, count_at: Any) -> Any:
         """`push` that first tells the library the name of what it pushes."""
         numbers, tell, recording = self.numbers, self.library.name, self.library.recording
 
-        def traced_push(handles, outputs, name, *rest):
+        def traced_push(handles: Any, outputs: Any, name: Any, *rest: Any) -> Any:
             if not recording():
                 return push(handles, outputs, name, *rest)
             text = getattr(name, "value", name)
@@ -252,7 +276,7 @@ class Hook:
 
         return traced_push
 
-    def learn_operation(self, operation, name, handles, count):
+    def learn_operation(self, operation: Any, name: Any, handles: Any, count: Any) -> int:
         """A name seen for the first time: give it a number, and note what its tensors are."""
         number = len(self.numbers) + 1
         self.numbers[operation, name] = number
@@ -267,7 +291,7 @@ class Hook:
         )
         return number
 
-    def describe(self, handle):
+    def describe(self, handle: Any) -> dict[str, Any]:
         """Size and type of the array behind `handle`, and its parameter where it is a known gradient."""
         dimensions, dtype = ctypes.c_int(), ctypes.c_int()
         shape = ctypes.POINTER(ctypes.c_int64)()
@@ -290,7 +314,7 @@ class Hook:
 class Ends:
     """The arrays that the markers of one trainer read: kept, so that their handles stay good."""
 
-    def __init__(self, parameters, order):
+    def __init__(self, parameters: Any, order: Any) -> None:
         handle = ctypes.c_void_p
         self.parameters = parameters
         # A marker that waited for every gradient would hold back the allreduce of each; the parameter that
@@ -301,8 +325,7 @@ class Ends:
         self.gradients = (handle * 1)(self._gradients[0].handle)
         self.weights = (handle * len(self._weights))(*[array.handle for array in self._weights])
 
-    def valid(self):
+    def valid(self) -> bool:
         """Whether the arrays are still those of the parameters (a cast or a reset replaces them)."""
         first, last = self.parameters[0], self.parameters[-1]
         return first.list_data()[0] is self._weights[0] and last.list_data()[0] is self._weights[-1]
-

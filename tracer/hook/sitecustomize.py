@@ -8,7 +8,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pathlib costs start-up time)
 
 
-def _run_the_users_own():
+def _run_the_users_own() -> None:
     """Run the sitecustomize that this one hides, if there is one."""
     path = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)

@@ -61,6 +61,7 @@ static void completed(void *engine, void *data, const void *error) {
     uint64_t start = vsk_now();
     theirs.function(theirs.engine, theirs.parameter, error);
     vsk_record(VSK_DONE, start, vsk_now(), 0, 0, number, 0);
+    atomic_fetch_sub_explicit(&vsk_under_way, 1, memory_order_relaxed);
 }
 
 static void entered(void *run_context, void *on_complete, void *data) {
@@ -112,6 +113,7 @@ VSK_PUBLIC int MXEnginePushAsync(async_function function, void *parameter, delet
                     property, priority, name, wait);
     uint32_t number = atomic_fetch_add_explicit(&operation_number, 1, memory_order_relaxed) + 1;
     uint32_t step = (uint32_t)atomic_load_explicit(&vsk_step, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vsk_under_way, 1, memory_order_relaxed);
     slot->number = number;
     slot->function = function;
     slot->parameter = parameter;

@@ -121,7 +121,8 @@ static uint64_t begin(struct call *call) {
     call->comm_number = communicator(call->comm);
     call->number = communicators[call->comm_number].calls++;
     if (call->number % 64 == 0) vsk_gather_look();
-    call->wanted = atomic_load_explicit(&vsk_recording, memory_order_relaxed);
+    call->wanted = atomic_load_explicit(&vsk_recording, memory_order_relaxed) ||
+                   atomic_load_explicit(&vsk_under_way, memory_order_relaxed) > 0;
     return call->wanted ? vsk_now() : 0;
 }
 

@@ -15,6 +15,7 @@
 
 _Atomic int vsk_recording;
 _Atomic int vsk_step = -1;
+_Atomic int vsk_under_way;
 
 static _Atomic int known; /* 0 environment not read, 1 traced, -1 not traced */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,6 +32,7 @@ static void forget_in_child(void) {
 
 static int in_window(int step) {
     if (!windowed) return 1;
+    if (step < 0) return first_step <= 0; /* what comes before step 0 goes with it */
     return step >= first_step && step < last_step && (step - first_step) % every == 0;
 }
 

@@ -117,6 +117,7 @@ static inline uint64_t vsk_now(void) {
 /* state.c: whether to record at all. */
 extern _Atomic int vsk_recording; /* 1 while events are wanted; read it before doing any work */
 extern _Atomic int vsk_step;      /* step of operations pushed now; -1 before the first optimizer step */
+extern _Atomic int vsk_under_way; /* recorded operations that are not done: their collectives are recorded too */
 int vsk_ready(void);              /* 1 when this process is traced; the first call reads the environment */
 const char *vsk_folder(void);     /* this process's folder, made on first use; NULL when it cannot be made */
 void vsk_identity(const char *format, ...) __attribute__((format(printf, 1, 2))); /* append a line to identity */

@@ -1,0 +1,1 @@
+"""Questions to a Trace, one a file; `Trace` has them as methods."""

@@ -1,0 +1,63 @@
+"""One sentence that names the bottleneck, with its evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...units import format_bits_per_s, format_bytes, format_seconds
+from .steps import steady, step_breakdown
+from .stragglers import stragglers
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+
+def verdict(trace: Trace) -> str:
+    """What holds the steps up most, judged by the medians over ranks and steps.
+
+    1. Communication that backward does not hide: is it waiting for a late rank, or the transfer itself?
+    2. Else computation, or the time outside both (script, data loading).
+    """
+    table = steady(step_breakdown(trace))
+    if not len(table):
+        return "No whole step is in this trace: record at least three steps."
+    middle = table.median(numeric_only=True)
+    step_s = middle["step_s"]
+    shares = {
+        "exposed": middle["exposed_s"] / step_s,
+        "compute": (middle["forward_s"] + middle["backward_s"] + middle["update_s"]) / step_s,
+        "other": middle["other_s"] / step_s,
+    }
+    worst = max(shares, key=lambda name: shares[name])
+    if worst == "exposed" or shares["exposed"] >= 0.25:
+        return _communication(
+            trace, middle["exposed_s"], middle["collective_s"], middle["bytes"], shares["exposed"]
+        )
+    if worst == "other":
+        return (
+            f"The script itself is the bottleneck: {format_seconds(middle['other_s'])} of a {format_seconds(step_s)} "
+            f"step ({shares['other']:.0%}) is neither computation nor waiting for gradients (data loading? blocking "
+            f"calls?)."
+        )
+    return (
+        f"Computation is the bottleneck: {shares['compute']:.0%} of a {format_seconds(step_s)} step; only "
+        f"{format_seconds(middle['exposed_s'])} ({shares['exposed']:.0%}) is spent waiting for gradients, so faster "
+        f"communication gains at most that."
+    )
+
+
+def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: float, share: float) -> str:
+    late = stragglers(trace)
+    waited = float(late["waited_per_step_s"].max()) if len(late) else 0.0
+    if collective_s > 0 and waited > 0.5 * collective_s:
+        culprit = int(late.sort_values("last_share")["rank"].iloc[-1])
+        return (
+            f"A late rank is the bottleneck: ranks wait {format_seconds(waited)} a step for others, and rank "
+            f"{culprit} is the last to arrive in {late['last_share'].max():.0%} of the collectives."
+        )
+    rate = 8 * sent / collective_s if collective_s > 0 else 0.0
+    return (
+        f"Communication is the bottleneck: {format_seconds(exposed_s)} of each step ({share:.0%}) waits for gradients "
+        f"after backward; {format_bytes(sent)} are reduced in {format_seconds(collective_s)} "
+        f"({format_bits_per_s(rate)} of gradients)."
+    )

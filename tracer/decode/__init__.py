@@ -1,0 +1,1 @@
+"""From raw logs to a Trace: names, steps, buckets, clocks."""

@@ -1,0 +1,135 @@
+"""Run the user's command traced, and make a Trace of what its ranks left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import UserError
+from . import launcher
+from .decode.convert import convert
+from .raw import read_recording
+from .trace import Trace, check_target
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE / "libvsketch.so"
+HOOK_FOLDER = HERE / "hook"
+_FOLDER_PREFIX = "vsketch-"
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """What to record: steps first <= s < last, of those every nth, at most so many bytes of logs a rank.
+
+    `stop_after` ends all ranks together, with status 0, after that many optimizer steps.
+    """
+
+    first_step: int | None = None
+    last_step: int | None = None
+    every: int = 1
+    max_bytes: int = 1 << 30
+    stop_after: int | None = None
+    armed: bool = False
+    scratch: Path | None = None
+
+    def variables(self, folder: Path) -> dict[str, str]:
+        """Environment of the ranks, see ``native/vsketch.h``."""
+        chosen = {"VSKETCH_DIR": str(folder), "VSKETCH_MAX_BYTES": str(self.max_bytes)}
+        if self.first_step is not None or self.last_step is not None:
+            last = 2**31 - 1 if self.last_step is None else self.last_step
+            chosen["VSKETCH_STEPS"] = f"{self.first_step or 0}:{last}"
+        if self.every > 1:
+            chosen["VSKETCH_EVERY"] = str(self.every)
+        if self.armed:
+            chosen["VSKETCH_ARMED"] = "1"
+        if self.stop_after is not None:
+            chosen["VSKETCH_STOP_AFTER"] = str(self.stop_after)
+        return chosen
+
+
+@dataclass
+class Recorded:
+    """Outcome of a traced command: its exit status, the trace (None when nothing was recorded) and sentences
+    for the user. `kept` is the folder of the raw logs where ranks are missing and may be collected later.
+    """
+
+    status: int
+    trace: Trace | None
+    notes: list[str] = field(default_factory=list)
+    kept: Path | None = None
+
+
+def rank_environment(folder: Path, options: RecordingOptions) -> launcher.RankEnvironment:
+    """What the ranks need to be recorded into `folder`.
+
+    Raises UserError when the native library is not built.
+    """
+    if not LIBRARY.exists():
+        raise UserError(
+            f"{LIBRARY} is not built; run 'python setup.py native' or reinstall with a C compiler"
+        )
+    return launcher.RankEnvironment((str(LIBRARY),), (str(HOOK_FOLDER),), options.variables(folder))
+
+
+def record(
+    command: Sequence[str],
+    target: Path,
+    options: RecordingOptions,
+    say: Callable[[str], None] = lambda _: None,
+) -> Recorded:
+    """Run `command` with its ranks traced and write the Trace to folder `target`.
+
+    An older trace at `target` is replaced only by a whole new one. The raw logs lie in a folder of their own
+    below ``options.scratch`` (default: the system's temporary folder), with the same path on every host.
+
+    Raises UserError when the command is not found or the trace cannot be written.
+    """
+    check_target(target)
+    folder = _new_folder(options.scratch)
+    keep = False
+    try:
+        launch = launcher.prepare(command, rank_environment(folder, options))
+        status = launcher.run(launch)
+        recording = read_recording(folder)
+        if not recording:
+            return Recorded(status, None, [_why_nothing(folder, launch.kind)])
+        say("reading the logs")
+        trace = convert(recording, target, list(command))
+        keep = bool(trace.meta.missing_ranks)
+        return Recorded(status, trace, list(trace.meta.notes), folder if keep else None)
+    except UserError:
+        keep = any(folder.iterdir())
+        if keep:
+            say(f"the raw logs are kept in {folder}")
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(scratch: Path | None) -> Path:
+    base = Path(tempfile.gettempdir()) if scratch is None else scratch.absolute()
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getuid()}-", dir=base))
+    except OSError as error:
+        raise UserError(
+            f"cannot write logs below {base}: {error.strerror}; name a local folder with --scratch"
+        ) from None
+
+
+def _why_nothing(folder: Path, kind: launcher.LauncherKind) -> str:
+    if any(folder.iterdir()):
+        return "nothing was recorded: no rank reached a traced call; look at the command's own messages above"
+    if kind is launcher.LauncherKind.DIRECT:
+        return (
+            "nothing was recorded: the command started no process that uses MXNet with Horovod or MPI; "
+            "put 'vsketchdlc trace --' right before mpirun or horovodrun"
+        )
+    return (
+        "nothing was recorded: no rank on this host loaded MPI or Horovod with MXNet; does the script call "
+        "hvd.init(), and is vsketchdlc installed at the same path on every host?"
+    )
