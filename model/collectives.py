@@ -134,21 +134,33 @@ def rank_work(name: str, core_s: float, sites: Sites) -> Activity:
     return _rank_work(name, core_s, sites)
 
 
-def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_threads: float = 0.0) -> float:
-    """Seconds the legs take with nothing else running but `busy_threads` compute threads on each host.
+def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float = 0.0) -> float:
+    """Seconds the legs take when one compute thread a rank runs beside them for the first `busy_s` seconds.
 
-    The closed form of what the simulator finds when no activity starts or ends in between.
+    The closed form of what the simulator finds when nothing else starts or ends in between.
     """
     total = 0.0
     for leg in legs:
         total += leg.latency_s
         if leg.activity is None or leg.activity.amount <= 0:
             continue
-        demands = [Demand(leg.activity.needs, leg.activity.bound, leg.activity.weight)]
-        for host in sites.hosts:
-            if leg.spins:
-                demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0, parameters.spin_weight))
-            if busy_threads > 0:
-                demands.append(Demand({cpu_of(host.name): busy_threads}, 1.0))
-        total += leg.activity.amount / max_min_rates(demands, sites.capacity)[0]
+        left = leg.activity.amount
+        if total < busy_s:
+            rate = _rate(leg, leg.activity, sites, parameters, busy=True)
+            if left <= rate * (busy_s - total):
+                total += left / rate
+                continue
+            left -= rate * (busy_s - total)
+            total = busy_s
+        total += left / _rate(leg, leg.activity, sites, parameters, busy=False)
     return total
+
+
+def _rate(leg: Leg, activity: Activity, sites: Sites, parameters: Parameters, *, busy: bool) -> float:
+    demands = [Demand(activity.needs, activity.bound, activity.weight)]
+    for host in sites.hosts:
+        if leg.spins:
+            demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0, parameters.spin_weight))
+        if busy:
+            demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0))
+    return max_min_rates(demands, sites.capacity)[0]

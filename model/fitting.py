@@ -23,7 +23,7 @@ from scipy import optimize
 from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
-from .collectives import alone_s, lane_legs, stock_legs
+from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
@@ -37,6 +37,7 @@ _FITTED = (
     "message_s",
     "stock_s_per_byte",
     "stock_reduce_s_per_byte",
+    "fuse_s_per_byte",
     "spin_weight",
     "lane_s_per_byte",
     "copy_s_per_byte",
@@ -48,6 +49,8 @@ _NETWORK = ("flow_cap_bits_per_s", "nic_bits_per_s")
 _NETWORK_FACTOR = 4.0
 _ROW_SIGMA = 0.03
 _CPU_SIGMA = 0.10
+_LATENCY_S = 50e-6
+"""One-way latency of the wire that is taken for granted; what a message takes beyond it is fitted."""
 _SMALL_LANE_CALL = 4 * 1024 * 1024
 
 
@@ -86,6 +89,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         hosts=hosts,
         ranks_per_host=per_host,
         cores=usable,
+        latency_s=_LATENCY_S,
         model_error=fit.model_error,
         residuals=fit.residuals,
         notes=_notes(entries, probe),
@@ -132,15 +136,9 @@ def _direct_costs(seen: Observations, ranks: int) -> dict[str, Fitted]:
 
     put("enqueue_s", seen.enqueue_s, "enqueue events")
     put("tensor_s", seen.done_spacing_s, "gaps between done events of a bucket")
-    copies = seen.fuse[seen.fuse["bytes"] >= 1 << 20]
-    put(
-        "fuse_s_per_byte",
-        (copies["seconds"] / copies["bytes"]).to_numpy(),
-        "fuse_in and fuse_out events of 1 MiB or more",
-    )
     if ranks > 1 and len(seen.control_s):
         quick = np.sort(seen.control_s)[: max(5, len(seen.control_s) // 2)]
-        put("control_round_s", quick / control_rounds(ranks), "control calls (the quicker half)")
+        put("control_round_s", quick / control_rounds(ranks) - _LATENCY_S, "control calls (the quicker half)")
     return found
 
 
@@ -157,17 +155,27 @@ def _rows(
 ) -> list[_Row]:
     rows: list[_Row] = []
     lanes = int(knobs(trace)["aux"])
-    sized = seen.buckets[seen.buckets["bytes"] >= 4096]
-    for _, group in sized.groupby([sized["bytes"], sized["overlap"] > 0.5]):
-        nbytes = int(group["bytes"].iloc[0])
-        share = float(group["overlap"].mean())
-        values = group["seconds"].to_numpy()
+    for group in _alike(seen.fuse, 1 << 20):
+        nbytes, busy_s, values = (
+            int(group["bytes"].iloc[0]),
+            float(group["busy_s"].median()),
+            group["seconds"].to_numpy(),
+        )
+        rows.append(
+            _Row("traced fusion copy", float(np.median(values)), _sigma(values), _copied(nbytes, busy_s))
+        )
+    for group in _alike(seen.buckets, 4096):
+        nbytes, busy_s, values = (
+            int(group["bytes"].iloc[0]),
+            float(group["busy_s"].median()),
+            group["seconds"].to_numpy(),
+        )
         rows.append(
             _Row(
                 "traced allreduce",
                 float(np.median(values)),
                 _sigma(values),
-                _timed(nbytes, lanes, share),
+                _timed(nbytes, lanes, busy_s),
             )
         )
     if probe is None:
@@ -190,19 +198,28 @@ def _sigma(values: Numbers) -> float:
     return math.hypot(_ROW_SIGMA, 1.2533 * scatter / math.sqrt(len(values)))
 
 
-def _timed(nbytes: int, lanes: int, overlap: float) -> Callable[[Sites, Parameters], float]:
+def _timed(nbytes: int, lanes: int, busy_s: float) -> Callable[[Sites, Parameters], float]:
     def model(sites: Sites, costs: Parameters) -> float:
         legs = (
             lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
         )
-        idle = alone_s(legs, sites, costs) if overlap < 1 else 0.0
-        busy = alone_s(legs, sites, costs, 1.0) if overlap > 0 else 0.0
-        # Shares of time, so rates average: the work done in the two parts adds up to one call.
-        if overlap <= 0:
-            return idle
-        if overlap >= 1:
-            return busy
-        return 1.0 / (overlap / busy + (1 - overlap) / idle)
+        return alone_s(legs, sites, costs, busy_s)
+
+    return model
+
+
+def _alike(calls: pd.DataFrame, least_bytes: int) -> list[pd.DataFrame]:
+    """Calls of at least `least_bytes`, in groups of one size that ran mostly beside compute, or mostly not."""
+    chosen = calls[calls["bytes"] >= least_bytes]
+    return [
+        group for _, group in chosen.groupby([chosen["bytes"], chosen["busy_s"] > 0.5 * chosen["seconds"]])
+    ]
+
+
+def _copied(nbytes: int, busy_s: float) -> Callable[[Sites, Parameters], float]:
+    def model(sites: Sites, costs: Parameters) -> float:
+        leg = Leg(0.0, rank_work("fuse", nbytes * costs.fuse_s_per_byte, sites), spins=False)
+        return alone_s([leg], sites, costs, busy_s)
 
     return model
 
@@ -252,6 +269,7 @@ def _fit(
             cores=cores,
             nic_bits_per_s=values.pop("nic_bits_per_s"),
             flow_cap_bits_per_s=values.pop("flow_cap_bits_per_s"),
+            latency_s=_LATENCY_S,
         )
         costs = base.replaced(**values)
         return Sites.of(cluster, costs.wire_efficiency), costs
@@ -275,7 +293,7 @@ def _fit(
     for shift in (0.0, 0.5, -0.5):
         start = priors.copy()
         start[-2] += shift
-        tries.append(optimize.least_squares(loss, start, x_scale=widths, max_nfev=60))
+        tries.append(optimize.least_squares(loss, start, x_scale=widths, max_nfev=60))  # type: ignore[operator]
     best = min(tries, key=lambda found: float(found.cost))
     covariance = np.linalg.inv(best.jac.T @ best.jac)
     errors = relative(best.x)

@@ -29,9 +29,9 @@ class Observations:
     ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
-    ``buckets``: step, bucket, bytes, tensors, seconds, overlap (share of its time during backward), start_s
-    (from step start), gap_s (from the previous event of Horovod's thread).
-    ``durations``: kind -> bytes, seconds of the small events of Horovod's thread.
+    ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass),
+    start_s (from the step's start). ``fuse``: the same for copies into and out of the fusion buffer.
+    ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads.
     """
 
     steps: pd.DataFrame
@@ -83,9 +83,7 @@ def observe(trace: Trace) -> Observations:
         steps=steps,
         ready=_ready(events, anchors),
         buckets=_buckets(events, anchors),
-        fuse=events[events["kind"].isin([Kind.FUSE_IN.value, Kind.FUSE_OUT.value])][
-            ["kind", "bytes", "seconds"]
-        ],
+        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
         control_s=_control(events),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
         done_spacing_s=_done_spacing(events),
@@ -149,27 +147,27 @@ def _ready(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
 
 
 def _buckets(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
-    calls = events[(events["kind"] == Kind.ALLREDUCE.value) & events["bucket"].notna()].merge(
-        anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
-    )
-    if calls.empty:
+    table = _calls(events, anchors, [Kind.ALLREDUCE])
+    if table.empty:
         raise UserError(
             "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
         )
-    within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
-    length = (calls["t_end_ns"] - calls["t_start_ns"]).clip(lower=1)
-    calls = calls.assign(overlap=within / length, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
-    table = calls.groupby(["step", "bucket"], as_index=False).agg(
-        bytes=("bytes", "max"),
-        seconds=("seconds", "min"),
-        overlap=("overlap", "mean"),
-        start_s=("start_s", "max"),
-    )
     members = events[(events["kind"] == Kind.DONE.value) & events["bucket"].notna()]
     sizes = members.groupby(["step", "rank", "bucket"]).size().groupby(level=["step", "bucket"]).max()
     return table.merge(sizes.rename("tensors").reset_index(), on=["step", "bucket"], how="left").fillna(
         {"tensors": 1}
     )
+
+
+def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd.DataFrame:
+    """Work on buckets: bytes, seconds of the rank that arrived last, seconds of it beside the backward pass."""
+    calls = events[events["kind"].isin([kind.value for kind in kinds]) & events["bucket"].notna()].merge(
+        anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
+    )
+    within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
+    calls = calls.assign(busy_s=within * _NS, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
+    calls = calls.sort_values("seconds").groupby(["step", "bucket", "kind"], as_index=False).first()
+    return calls[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "start_s"]]
 
 
 def _control(events: pd.DataFrame) -> Numbers:
