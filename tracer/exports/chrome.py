@@ -10,8 +10,7 @@ events with integer ids, since Perfetto reads an id in quotes as hexadecimal.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ...errors import UserError
 from ..trace import Trace
 from .picture import CounterPoint, Picture, Slice, Track, open_picture
 from .timeline import Process
-from .whole_file import whole_file
+from .whole_file import WrittenFile, whole_file
 from .window import Costs, choose, told
 
 COSTS = Costs(slice_bytes=125, arrow_bytes=255, counter_bytes=110, text_factor=1.3)
@@ -32,24 +31,14 @@ class _TooLarge(Exception):
     """The file passed its limit while it was written."""
 
 
-@dataclass(frozen=True)
-class ChromeFile:
-    """What was written: `size_bytes` before compression, and sentences on what was left out."""
-
-    path: Path
-    slices: int
-    size_bytes: int
-    notes: list[str]
-
-
 def export_chrome(
     trace: Trace,
     path: Path,
     *,
     limit_bytes: float = DEFAULT_LIMIT_BYTES,
     steps: tuple[int, int] | None = None,
-    hosts: list[str | None] | None = None,
-) -> ChromeFile:
+    hosts: Collection[str | None] | None = None,
+) -> WrittenFile:
     """Write `trace` to `path`, below `limit_bytes` of JSON (before compression; `math.inf` for no limit).
 
     `steps` are the first and last step wanted, None for all; `hosts` are those drawn, None for all. The older
@@ -73,7 +62,7 @@ def export_chrome(
     )
 
 
-def _write(picture: Picture, path: Path, limit_bytes: float) -> ChromeFile:
+def _write(picture: Picture, path: Path, limit_bytes: float) -> WrittenFile:
     slices = 0
     size = 0
     lines: list[str] = []
@@ -92,7 +81,7 @@ def _write(picture: Picture, path: Path, limit_bytes: float) -> ChromeFile:
         size += file.write((text + "\n]\n").encode())
         if size > limit_bytes:
             raise _TooLarge
-    return ChromeFile(path, slices, size, list(picture.notes))
+    return WrittenFile(path, slices, size, list(picture.notes))
 
 
 def _lines(picture: Picture) -> Iterator[str]:

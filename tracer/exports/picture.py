@@ -7,13 +7,14 @@ a trace of ten million events needs little more memory here than one of ten thou
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
-from ..trace import Trace, batches
+from ..trace import HostInfo, Trace, batches
 from .lanes import Lanes, NestedLanes, SingleLanes
 from .timeline import COUNTERS, SLICES, Process, define_drawn, define_timeline
 
@@ -92,6 +93,11 @@ class Picture:
         """Whether no event is left to draw."""
         return not self.connection.execute("select 1 from drawn limit 1").fetchall()
 
+    def drawn_pids(self) -> set[int]:
+        """Processes that have an event or a counter value to draw."""
+        rows = self.connection.execute("select pid from drawn union select pid from counted").fetchall()
+        return {pid for (pid,) in rows}
+
     def slices(self) -> Iterator[Slice]:
         """All slices: track after track, each in order of time, the enclosing one first."""
         place: tuple[int, str] | None = None
@@ -100,7 +106,7 @@ class Picture:
         tids: dict[int, int] = {}
         base = self.base_ns
         for pid, label, order, nests, t0, t1, name, kind, arguments, out, into, through in _rows(
-            self.connection, SLICES
+            batches(self.connection, SLICES)
         ):
             if place != (pid, label):
                 place, tracks = (pid, label), []
@@ -113,16 +119,24 @@ class Picture:
             ids = tuple(map(int, through.split(","))) if through else ()
             yield Slice(tracks[number], t0 - base, t1 - base, name, kind, arguments, out, into, ids)
 
-    def counters(self) -> Iterator[CounterPoint]:
-        """All counter values, series after series, each in order of time; finite numbers only."""
-        for pid, name, time_ns, value in _rows(self.connection, COUNTERS):
+    def counters(self, *, ahead: bool = False) -> Iterator[CounterPoint]:
+        """All counter values, series after series, each in order of time; finite numbers only.
+
+        A picture answers one question at a time; with `ahead` all values are taken (into some 50 bytes each)
+        before this returns, so that they can be used beside `slices`.
+        """
+        pieces: Iterable[pa.RecordBatch] = batches(self.connection, COUNTERS)
+        return self._points(list(pieces) if ahead else pieces)
+
+    def _points(self, pieces: Iterable[pa.RecordBatch]) -> Iterator[CounterPoint]:
+        for pid, name, time_ns, value in _rows(pieces):
             yield CounterPoint(pid, name, time_ns - self.base_ns, value)
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Any, ...]]:
+def _rows(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     """Rows of an answer as Python values; going through numpy is three times as fast as through Arrow's scalars."""
-    for batch in batches(connection, sql):
-        columns = [column.to_numpy(zero_copy_only=False).tolist() for column in batch.columns]
+    for piece in pieces:
+        columns = [column.to_numpy(zero_copy_only=False).tolist() for column in piece.columns]
         yield from zip(*columns, strict=True)
 
 
@@ -130,9 +144,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Any
 def open_picture(trace: Trace, hosts: Collection[str | None] | None = None) -> Iterator[Picture]:
     """The whole picture of `trace`, of all hosts or of `hosts`."""
     with trace.connect() as connection:
-        processes = processes_of(
-            connection, {host.name: host.clock_offset_ns or 0 for host in trace.meta.hosts}
-        )
+        processes = processes_of(connection, trace.meta.hosts)
         if hosts is not None:
             processes = [process for process in processes if process.host in hosts]
         parameters = {tensor.name: tensor.parameter for tensor in trace.meta.tensors if tensor.parameter}
@@ -142,7 +154,7 @@ def open_picture(trace: Trace, hosts: Collection[str | None] | None = None) -> I
         yield picture
 
 
-def processes_of(connection: duckdb.DuckDBPyConnection, clock_offsets_ns: dict[str, int]) -> list[Process]:
+def processes_of(connection: duckdb.DuckDBPyConnection, hosts: Iterable[HostInfo]) -> list[Process]:
     """Every process of the trace, ranks first by number, then lanes and servers, each with a pid of its own."""
     rows = connection.execute(
         """
@@ -150,18 +162,19 @@ def processes_of(connection: duckdb.DuckDBPyConnection, clock_offsets_ns: dict[s
         from events group by rank, host, process order by rank nulls last, host, process
         """
     ).fetchall()
+    clocks = {host.name: host for host in hosts}
     found: list[Process] = []
     taken: set[int] = set()
-    for rank, host, os_pid, lanes, serves in rows:
+    for rank, host, number, lanes, serves in rows:
         if rank is not None:
             name = f"rank {rank}"
         elif lanes and len(lanes) == 1:
             name = f"lane {lanes[0]}"
         else:
-            name = f"{'server' if serves else 'process'} {os_pid}"
+            name = f"{'server' if serves else 'process'} {(number or 0) & 0xFFFF_FFFF}"
         own = rank is not None and 0 <= rank < EXTRA_PID_BASE and rank not in taken
         pid = int(rank) if own else EXTRA_PID_BASE + len(found)
         taken.add(pid)
         title = f"{name} @ {host}" if host else name
-        found.append(Process(pid, title, host, rank, os_pid, clock_offsets_ns.get(host, 0)))
+        found.append(Process(pid, title, host, rank, number, clocks.get(host) or HostInfo(host or "")))
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ..schema import Kind
+from ..trace import HostInfo
 
 WAITING = (
     Kind.READY,
@@ -54,14 +55,28 @@ COUNTERS = "select pid, name, t, value from counted order by pid, name, t"
 
 @dataclass(frozen=True)
 class Process:
-    """One row group of a picture; ``pid`` is the rank, or from 100,000 up for lanes and servers."""
+    """One row group of a picture.
+
+    ``pid`` is the rank, or from 100,000 up for lanes and servers; ``number`` is `process` of the trace's
+    events; ``clock`` is its host with the clock's offset and drift.
+    """
 
     pid: int
     name: str
     host: str | None
     rank: int | None
-    os_pid: int | None
-    clock_offset_ns: int
+    number: int | None
+    clock: HostInfo
+
+    @property
+    def os_pid(self) -> int | None:
+        """The process number on its host (the trace has the host's number above bit 32)."""
+        return None if self.number is None else self.number & 0xFFFF_FFFF
+
+    @property
+    def clock_offset_ns(self) -> int:
+        """What is added to the host's stamps, beside the drift, to get reference time; 0 where unknown."""
+        return self.clock.clock_offset_ns or 0
 
 
 def define_timeline(
@@ -74,11 +89,15 @@ def define_timeline(
     `parameters` gives the names that users know to tensors named by number (``horovod_allreduce.3``).
     """
     connection.execute(
-        "create temp table processes (pid bigint, host varchar, rank int, os_pid bigint, shift bigint)"
+        "create temp table processes (pid bigint, host varchar, rank int, number bigint, "
+        "shift bigint, drift double, middle bigint)"
     )
-    rows = [[p.pid, p.host, p.rank, p.os_pid, p.clock_offset_ns] for p in processes]
+    rows = [
+        [p.pid, p.host, p.rank, p.number, p.clock_offset_ns, p.clock.clock_drift, p.clock.clock_middle_ns]
+        for p in processes
+    ]
     if rows:
-        connection.executemany("insert into processes values (?, ?, ?, ?, ?)", rows)
+        connection.executemany("insert into processes values (?, ?, ?, ?, ?, ?, ?)", rows)
     connection.execute("create temp table parameters (tensor varchar, parameter varchar)")
     if parameters:
         connection.executemany(
@@ -96,7 +115,7 @@ def define_timeline(
             e.kind in ({_listed(WAITING)}) or (e.kind = '{Kind.NEGOTIATE}' and e.tensor is not null) as waiting
         from events e
         join processes p on e.rank is not distinct from p.rank and e.host is not distinct from p.host
-            and e.process is not distinct from p.os_pid
+            and e.process is not distinct from p.number
         left join kind_orders k on e.kind = k.kind
         left join parameters m on e.tensor = m.tensor
         where e.t_start_ns is not null
@@ -125,10 +144,10 @@ def define_timeline(
     connection.execute(
         """
         create temp view counted_all as
-        select p.pid, concat_ws(' ', s.name, s.subject) as name, s.t_ns + p.shift as t, s.value
+        select p.pid, concat_ws(' ', s.name, s.subject) as name, s.t_ns + p.shift + round(p.drift * (s.t_ns - p.middle))::bigint as t, s.value
         from samples s
-        join (select os_pid, min(pid) as pid, arg_min(shift, pid) as shift from processes group by os_pid) p
-            on s.process = p.os_pid
+        join (select * from processes qualify row_number() over (partition by number order by pid) = 1) p
+            on s.process = p.number
         where isfinite(s.value) and s.t_ns is not null
         """
     )

@@ -7,10 +7,21 @@ import gzip
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from ...errors import UserError
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """One exported file: how many slices or nodes it holds, its size before compression, what was left out."""
+
+    path: Path
+    count: int
+    size_bytes: int
+    notes: list[str]
 
 
 @contextlib.contextmanager

@@ -120,11 +120,20 @@ def training_trace(tmp_path: Path) -> Callable[..., Trace]:
     return make
 
 
-@pytest.fixture(scope="session")
-def chrome_check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chrome_check", Path(__file__).with_name("chrome_check.py"))
+def _beside(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def chrome_check() -> ModuleType:
+    return _beside("chrome_check")
+
+
+@pytest.fixture(scope="session")
+def perfetto_check() -> ModuleType:
+    return _beside("perfetto_check")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -45,3 +47,21 @@ def test_steps_that_make_no_sense_are_refused(training_trace, tmp_path, steps):
 def test_a_folder_is_not_a_file(training_trace, tmp_path):
     with pytest.raises(UserError, match="it is a folder"):
         run(training_trace().path, "-o", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "files"),
+    [
+        ("perfetto", "out.pftrace", ["out.pftrace"]),
+        ("perfetto-archive", "out.zip", ["out.zip"]),
+        ("chakra", "out", ["out.0.et", "out.1.et"]),
+    ],
+)
+def test_every_format_says_what_it_wrote(training_trace, tmp_path, format, name, files):
+    report = tmp_path / "report.json"
+    text = run(training_trace().path, "-f", format, "-o", tmp_path / name, "--json", report)
+    written = json.loads(report.read_text())
+    assert written["format"] == format and written["notes"] == []
+    assert [row["path"] for row in written["files"]] == [str(tmp_path / file) for file in files]
+    assert all((tmp_path / file).stat().st_size > 0 for file in files)
+    assert all(f"{tmp_path / file}: " in text for file in files)
