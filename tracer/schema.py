@@ -20,6 +20,7 @@ fuse_in           copy into the fusion buffer: bucket, bytes (of the bucket)
 allreduce, ...    one MPI collective of the data path: bucket, bytes (of the bucket)
 fuse_out          copy out of the fusion buffer: bucket, bytes
 done              from the end of the collective until the tensor's callback: tensor, bucket, bytes
+operator          one operation of the framework or a device, as another tool recorded it: layer has its name
 ================  =======================================================================================
 
 Tracks of a recorded process: ``step`` (forward, backward, update), ``python`` (push), ``engine`` (enqueue),
@@ -71,6 +72,7 @@ class Kind(str, Enum):
     LANE_ALLGATHER = "lane_allgather"
     SOCKET_SEND = "socket_send"
     SOCKET_RECV = "socket_recv"
+    OPERATOR = "operator"
 
     def __str__(self) -> str:
         return self.value
