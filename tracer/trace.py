@@ -52,6 +52,7 @@ class HostInfo:
     ``clock_uncertainty_ns`` is the half-width of the interval that holds the true offset.
     A clock that runs fast or slow has a ``clock_drift`` (ns a ns): reference time is
     ``t + clock_offset_ns + clock_drift * (t - clock_middle_ns)``.
+    Hosts with the same ``machine`` (the kernel's boot identity) are containers of one machine and share its cores.
     """
 
     name: str
@@ -61,6 +62,7 @@ class HostInfo:
     clock_uncertainty_ns: int | None = None
     clock_drift: float = 0.0
     clock_middle_ns: int = 0
+    machine: str | None = None
 
 
 @dataclass

@@ -269,7 +269,12 @@ def _meta(decoded: list[Decoded], command: list[str]) -> TraceMeta:
     for one in decoded:
         process = one.process
         host = hosts.setdefault(
-            process.host, HostInfo(process.host, int(process.identity.get("cores", 0)) or None)
+            process.host,
+            HostInfo(
+                process.host,
+                int(process.identity.get("cores", 0)) or None,
+                machine=process.identity.get("machine") or None,
+            ),
         )
         if process.rank is not None:
             host.ranks.append(process.rank)

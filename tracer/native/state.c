@@ -105,11 +105,21 @@ static void append_identity(const char *line) {
     syscall(SYS_close, file);
 }
 
+/* The kernel's boot: hosts with the same one share a machine, and so its cores. */
+static void boot_identity(char *id, size_t size) {
+    long file = syscall(SYS_openat, AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC, 0);
+    long got = file < 0 ? 0 : syscall(SYS_read, file, id, size - 1);
+    id[got > 0 ? got : 0] = '\0';
+    id[strcspn(id, "\n")] = '\0';
+    if (file >= 0) syscall(SYS_close, file);
+}
+
 static void first_identity(void) {
-    char line[1024], host[256] = "";
+    char line[1024], host[256] = "", machine[64] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(line, sizeof line, "version=%d\nhost=%s\npid=%d\ncores=%ld\n", VSK_VERSION, host, getpid(),
-             sysconf(_SC_NPROCESSORS_ONLN));
+    boot_identity(machine, sizeof machine);
+    snprintf(line, sizeof line, "version=%d\nhost=%s\npid=%d\ncores=%ld\nmachine=%s\n", VSK_VERSION, host, getpid(),
+             sysconf(_SC_NPROCESSORS_ONLN), machine);
     append_identity(line);
     const char *rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK"};
     const char *size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"};
