@@ -39,11 +39,14 @@ def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) ->
     for stage in _merged_stages(openmpi.stages(algorithm, ranks, nbytes), sites):
         moved = stage.exchange_bytes + stage.one_way_bytes
         work = parameters.stock_s_per_byte * (1.0 if stage.exchange_bytes else 0.5)
+        duplex = parameters.stock_duplex if stage.exchange_bytes else 1.0
         activity = Activity(
             "exchange",
             amount=moved,
-            needs=merged([sites.cpu_needs(work), sites.transfer_needs(stage.distance)]),
-            bound=min(sites.flow_bytes_per_s if hosts > 1 else math.inf, thread_bound(work, sites.slowest)),
+            needs=merged([sites.cpu_needs(work), _times(sites.transfer_needs(stage.distance), duplex)]),
+            bound=min(
+                sites.flow_bytes_per_s / duplex if hosts > 1 else math.inf, thread_bound(work, sites.slowest)
+            ),
             weight=_thread_weight(work),
         )
         legs.append(Leg(stage.rounds * latency, activity, spins=True))
@@ -51,6 +54,13 @@ def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) ->
             amount = stage.reduce_bytes * parameters.stock_reduce_s_per_byte
             legs.append(Leg(0.0, _rank_work("reduce", amount, sites), spins=False))
     return legs
+
+
+def _times(needs: dict[str, float], factor: float) -> dict[str, float]:
+    """Needs `factor` times as large. Data of one direction of a connection queue behind the other's: their
+    acknowledgements wait with them, and both directions take turns ("ACK compression", Zhang et al. 1991).
+    """
+    return {name: need * factor for name, need in needs.items()}
 
 
 def _merged_stages(stages: list[openmpi.Stage], sites: Sites) -> list[openmpi.Stage]:
@@ -85,13 +95,13 @@ def _han_legs(sites: Sites, parameters: Parameters, nbytes: int, ranks_per_host:
     depth = math.ceil(math.log2(sites.host_count))
     leader = depth * parameters.stock_s_per_byte + parameters.stock_reduce_s_per_byte * (depth + 1)
     others = (ranks_per_host - 1) * (parameters.stock_reduce_s_per_byte + parameters.fuse_s_per_byte)
-    wire = {name: need * depth for name, need in sites.transfer_needs().items()}
+    wire = _times(sites.transfer_needs(), depth * parameters.stock_duplex)
     cpu = {name: need / ranks_per_host for name, need in sites.cpu_needs(leader + others).items()}
     activity = Activity(
         "han",
         amount=float(nbytes),
         needs=merged([cpu, wire]),
-        bound=min(sites.flow_bytes_per_s, thread_bound(leader, sites.slowest)),
+        bound=min(sites.flow_bytes_per_s / parameters.stock_duplex, thread_bound(leader, sites.slowest)),
         weight=_thread_weight(leader),
     )
     return [Leg(2 * depth * (parameters.message_s + sites.cluster.worst_latency_s), activity, spins=True)]

@@ -24,6 +24,7 @@ from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
 from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
+from .horovod import DEFAULT_CYCLE_S, control_s
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
@@ -37,6 +38,7 @@ _FITTED = (
     "message_s",
     "stock_s_per_byte",
     "stock_reduce_s_per_byte",
+    "stock_duplex",
     "fuse_s_per_byte",
     "spin_weight",
     "lane_s_per_byte",
@@ -49,6 +51,7 @@ _NETWORK = ("flow_cap_bits_per_s", "nic_bits_per_s")
 _NETWORK_FACTOR = 4.0
 _ROW_SIGMA = 0.03
 _CPU_SIGMA = 0.10
+_STOCK_PROBE_SIGMA = 0.50
 _LATENCY_S = 50e-6
 """One-way latency of the wire that is taken for granted; what a message takes beyond it is fitted."""
 _SMALL_LANE_CALL = 4 * 1024 * 1024
@@ -108,7 +111,12 @@ def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibratio
 
 
 def _cores(trace: Trace) -> float:
-    counts = [host.cores for host in trace.meta.hosts if host.cores]
+    """Cores of the poorest host; hosts that are containers of one machine share its cores."""
+    hosts = trace.meta.hosts
+    sharing = {
+        host.machine: sum(other.machine == host.machine for other in hosts) for host in hosts if host.machine
+    }
+    counts = [host.cores / sharing.get(host.machine or "", 1) for host in hosts if host.cores]
     return float(min(counts)) if counts else 8.0
 
 
@@ -183,7 +191,11 @@ def _rows(
     for row in probe.rows:
         values = np.asarray(row.seconds, dtype=float)
         source = "probe of stock MPI" if row.aux == 0 else "probe of the lanes"
-        rows.append(_Row(source, float(np.median(values)), _sigma(values), _timed(row.bytes, row.aux, 0.0)))
+        # Training has the last word on stock MPI: a connection that has long been in use behaves differently.
+        sigma = _STOCK_PROBE_SIGMA if row.aux == 0 and lanes == 0 else _sigma(values)
+        rows.append(
+            _Row(source, float(np.median(values)), sigma, _probed(row.bytes, row.aux, hosts * per_host))
+        )
         if row.aux and row.lane_cpu_s and row.bytes >= _SMALL_LANE_CALL:
             rows.append(_Row("probe's lane CPU", row.lane_cpu_s, _CPU_SIGMA, _lane_cpu(row.bytes, hosts)))
         if row.aux and row.rank_cpu_s and row.bytes >= _SMALL_LANE_CALL:
@@ -204,6 +216,20 @@ def _timed(nbytes: int, lanes: int, busy_s: float) -> Callable[[Sites, Parameter
             lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
         )
         return alone_s(legs, sites, costs, busy_s)
+
+    return model
+
+
+def _probed(nbytes: int, lanes: int, ranks: int) -> Callable[[Sites, Parameters], float]:
+    """What a rank of the probe sees: its gradient queued, half a cycle's wait, agreement, the allreduce."""
+    timed = _timed(nbytes, lanes, 0.0)
+
+    def model(sites: Sites, costs: Parameters) -> float:
+        agreed_s = control_s(costs, ranks, sites.cluster.worst_latency_s)
+        waits_s = (
+            costs.enqueue_s + (DEFAULT_CYCLE_S + costs.cycle_slack_s) / 2 + costs.bucket_s + costs.tensor_s
+        )
+        return waits_s + agreed_s + timed(sites, costs)
 
     return model
 

@@ -1,8 +1,8 @@
 """What a trace says about its run, as the numbers that a workload and a calibration are made of.
 
 Only whole steps count, and not the first: it negotiates every gradient and allocates every buffer
-(reference 5). Durations of collectives are the shortest over the ranks, which is that of the last to arrive:
-so no common clock is needed.
+(reference 5). A collective lasts from the arrival of its last rank to the end of its last rank; without a
+common clock it is the shortest of the ranks' durations, that of the last to arrive.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ..tracer.trace import Trace
 
 Numbers = npt.NDArray[np.float64]
 _NS = 1e-9
+_BULK_GAP_S = 300e-6
+_ALIGNED_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,19 @@ def observe(trace: Trace) -> Observations:
     return Observations(
         steps=steps,
         ready=_ready(events, anchors),
-        buckets=_buckets(events, anchors),
-        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
+        buckets=_buckets(events, anchors, _aligned(trace)),
+        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT], aligned=False),
         control_s=_control(events),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
         done_spacing_s=_done_spacing(events),
+    )
+
+
+def _aligned(trace: Trace) -> bool:
+    """Do the hosts' clocks agree well enough to compare stamps of different ranks?"""
+    return all(
+        host.clock_offset_ns is not None and (host.clock_uncertainty_ns or 0) <= _ALIGNED_NS
+        for host in trace.meta.hosts
     )
 
 
@@ -137,17 +147,30 @@ def _ready(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
             "the trace has no gradient events; was the model trained with Horovod's DistributedTrainer?"
         )
     ready = ready.assign(ready_s=((ready["t_end_ns"] - ready["backward_start_ns"]) * _NS).clip(lower=0.0))
+    ready = ready.sort_values(["step", "rank", "ready_s"])
+    # The gradients of one bulk become ready together; the engine's threads then take them one by one.
+    keys = [ready["step"], ready["rank"]]
+    bulk = (ready.groupby(keys)["ready_s"].diff() > _BULK_GAP_S).groupby(keys).cumsum()
+    ready["ready_s"] = ready.groupby([*keys, bulk])["ready_s"].transform("max")
     last = ready.groupby(["step", "tensor"], as_index=False).agg(
         ready_s=("ready_s", "max"), bytes=("bytes", "max")
     )
     table = last.groupby("tensor").agg(
         ready_s=("ready_s", "median"), sigma_s=("ready_s", "std"), bytes=("bytes", "max")
     )
-    return table.reset_index().sort_values(["ready_s", "tensor"], ignore_index=True)
+    table["bit"] = _cache_order(events)
+    return table.reset_index().sort_values(["ready_s", "bit", "tensor"], ignore_index=True)
 
 
-def _buckets(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
-    table = _calls(events, anchors, [Kind.ALLREDUCE])
+def _cache_order(events: pd.DataFrame) -> Any:
+    """Place of each tensor in Horovod's response cache, by tensor: the order in which callbacks came, step by step."""
+    done = events[events["kind"] == Kind.DONE.value].sort_values("t_end_ns")
+    place = done.groupby(["step", "rank"]).cumcount()
+    return place.groupby(done["tensor"]).median().rank(method="first")
+
+
+def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aligned: bool) -> pd.DataFrame:
+    table = _calls(events, anchors, [Kind.ALLREDUCE], aligned)
     if table.empty:
         raise UserError(
             "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
@@ -159,15 +182,26 @@ def _buckets(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd.DataFrame:
-    """Work on buckets: bytes, seconds of the rank that arrived last, seconds of it beside the backward pass."""
+def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind], aligned: bool) -> pd.DataFrame:
+    """Work on buckets: bytes, seconds, seconds of it beside the backward pass (of the rank that has least)."""
     calls = events[events["kind"].isin([kind.value for kind in kinds]) & events["bucket"].notna()].merge(
         anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
     )
     within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
     calls = calls.assign(busy_s=within * _NS, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
-    calls = calls.sort_values("seconds").groupby(["step", "bucket", "kind"], as_index=False).first()
-    return calls[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "start_s"]]
+    groups = calls.groupby(["step", "bucket", "kind"], as_index=False)
+    table = groups.agg(
+        bytes=("bytes", "max"),
+        seconds=("seconds", "min"),
+        busy_s=("busy_s", "min"),
+        start_s=("start_s", "max"),
+        last_start_ns=("t_start_ns", "max"),
+        last_end_ns=("t_end_ns", "max"),
+    )
+    if aligned:
+        table["seconds"] = ((table["last_end_ns"] - table["last_start_ns"]) * _NS).clip(lower=1e-6)
+    table["busy_s"] = table[["busy_s", "seconds"]].min(axis=1)
+    return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "start_s"]]
 
 
 def _control(events: pd.DataFrame) -> Numbers:

@@ -32,6 +32,7 @@ class Parameters:
     fuse_s_per_byte: float = 0.25e-9
     stock_s_per_byte: float = 0.9e-9
     stock_reduce_s_per_byte: float = 0.7e-9
+    stock_duplex: float = 1.3
     spin_weight: float = 0.15
     lane_s_per_byte: float = 0.9e-9
     copy_s_per_byte: float = 0.3e-9
@@ -60,6 +61,11 @@ INFO: dict[str, ParameterInfo] = {
     ),
     "stock_reduce_s_per_byte": ParameterInfo(
         "s/B", "stock MPI: CPU to add one byte, page faults included [gamma + phi]", 2.0
+    ),
+    "stock_duplex": ParameterInfo(
+        "1",
+        "stock MPI sends and receives on one connection: time of an exchange over that of one direction",
+        1.5,
     ),
     "spin_weight": ParameterInfo(
         "1", "share of a core a waiting stock thread takes beside one busy thread", 3.0

@@ -41,6 +41,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
                 dtype=info.dtype if info else "float32",
                 ready_s=float(row["ready_s"]),
                 index=info.index if info else number,
+                bit=int(row["bit"]) if row["bit"] == row["bit"] else number,
             )
         )
     steps = seen.steps

@@ -95,7 +95,7 @@ class _Step:
         self.env = simpy.Environment()
         self.fluid = Fluid(self.env, self.sites.capacity)
         self.workers = {host.name: simpy.Resource(self.env, 1) for host in self.sites.hosts}
-        self.bit_order = {tensor.name: bit for bit, tensor in enumerate(self.workload.tensors)}
+        self.bit_order = self.workload.fusion_order
         self.queued: dict[str, GradientTensor] = {}
         self.hosts_ready: dict[str, int] = {}
         self.ready_s: dict[str, float] = {}

@@ -25,7 +25,8 @@ class GradientTensor:
     """One gradient: Horovod's name, its layer, size in bytes, type, and when it is ready.
 
     ``ready_s`` counts from the start of the backward pass. ``index`` is its place in the sorted parameter
-    list, which decides the optimizer's groups (reference 2.1 and 8.7).
+    list, which decides the optimizer's groups (reference 8.7); ``bit`` its place in Horovod's response cache,
+    which decides the order of fusion (reference 1.5); None: the ready order.
     """
 
     name: str
@@ -34,6 +35,7 @@ class GradientTensor:
     dtype: str = "float32"
     ready_s: float = 0.0
     index: int = 0
+    bit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class Workload:
     def gradient_bytes(self) -> int:
         """Bytes of all gradients of one step."""
         return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def fusion_order(self) -> dict[str, int]:
+        """Place of each gradient in Horovod's response cache."""
+        return {t.name: n if t.bit is None else t.bit for n, t in enumerate(self.tensors)}
 
     @property
     def compute_s(self) -> float:

@@ -44,11 +44,12 @@ def probe_of(scenario, counts=(0, 1, 2, 4), sizes=(256 << 10, 4 << 20, 32 << 20)
             p = scenario.parameters
             legs = lane_legs(sites, p, size, aux) if aux else stock_legs(sites, p, size, size // 4)
             wire = 2 * (hosts - 1) / hosts * size
+            horovod_s = p.enqueue_s + 530e-6 + p.bucket_s + p.tensor_s + p.control_round_s + 50e-6
             rows.append(
                 ProbeRow(
                     aux,
                     size,
-                    [alone_s(legs, sites, p)] * 4,
+                    [horovod_s + alone_s(legs, sites, p)] * 4,
                     2 * size * p.copy_s_per_byte if aux else None,
                     wire * p.lane_s_per_byte if aux else None,
                 )

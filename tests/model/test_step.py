@@ -17,7 +17,8 @@ def only(**values):
         name: dataclasses.replace(entry, value=values.get(name, TINY))
         for name, entry in Calibration.prior().entries.items()
     }
-    entries["wire_efficiency"] = dataclasses.replace(entries["wire_efficiency"], value=1.0)
+    for name in ("wire_efficiency", "stock_duplex"):
+        entries[name] = dataclasses.replace(entries[name], value=values.get(name, 1.0))
     assert set(entries) == set(INFO)
     return Calibration(entries)
 
