@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from .collect_command import collect
 from .exports.command import export
 from .record_command import trace
 from .report_command import report
@@ -12,5 +13,6 @@ from .report_command import report
 def register(app: typer.Typer) -> None:
     """Add this part's commands to `app`."""
     app.command(context_settings={"allow_interspersed_args": False})(trace)
+    app.command()(collect)
     app.command()(report)
     app.command()(export)

@@ -54,7 +54,7 @@ def trace(
     if recorded.kept is not None:
         answer.stderr.print(
             f"vsketchdlc: the raw logs stay in {recorded.kept}; fetch the other hosts' with: "
-            f"vsketchdlc collect {recorded.kept} -H HOST,... -o {output}"
+            f"vsketchdlc collect {recorded.kept} -o {output}"
         )
     if json is not None:
         answer.write_json(json, {"trace": str(output), "status": recorded.status, "notes": recorded.notes})

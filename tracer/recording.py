@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 LIBRARY = HERE / "libvsketch.so"
 HOOK_FOLDER = HERE / "hook"
 _FOLDER_PREFIX = "vsketch-"
+_COMMAND_FILE = "command.json"
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def record(
     folder = _new_folder(options.scratch)
     keep = False
     try:
+        (folder / _COMMAND_FILE).write_text(json.dumps(list(command)), encoding="utf-8")
         launch = launcher.prepare(command, rank_environment(folder, options))
         status = launcher.run(launch)
         recording = read_recording(folder)
@@ -102,13 +105,26 @@ def record(
         keep = bool(trace.meta.missing_ranks)
         return Recorded(status, trace, list(trace.meta.notes), folder if keep else None)
     except UserError:
-        keep = any(folder.iterdir())
+        keep = _holds_logs(folder)
         if keep:
             say(f"the raw logs are kept in {folder}")
         raise
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def command_of(folder: Path) -> list[str]:
+    """The command whose raw recording is in `folder`; empty where it is not known."""
+    try:
+        words = json.loads((folder / _COMMAND_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [str(word) for word in words]
+
+
+def _holds_logs(folder: Path) -> bool:
+    return any(place.is_dir() for place in folder.iterdir())
 
 
 def _new_folder(scratch: Path | None) -> Path:
@@ -122,7 +138,7 @@ def _new_folder(scratch: Path | None) -> Path:
 
 
 def _why_nothing(folder: Path, kind: launcher.LauncherKind) -> str:
-    if any(folder.iterdir()):
+    if _holds_logs(folder):
         return "nothing was recorded: no rank reached a traced call; look at the command's own messages above"
     if kind is launcher.LauncherKind.DIRECT:
         return (

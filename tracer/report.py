@@ -152,7 +152,9 @@ def _table(title: str, first: str, *rest: str) -> Table:
 
 
 def _show(table: Table, console: Console) -> None:
-    console.print(table, width=None if console.is_terminal else 140)
+    if not console.is_terminal:  # a file or a pipe has no width: do not fold the table at 80 columns
+        console.width = max(console.width, 140)
+    console.print(table)
 
 
 def _shown(name: str, value: Any) -> str:
