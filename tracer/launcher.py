@@ -44,26 +44,34 @@ class LauncherKind(Enum):
 
 @dataclass(frozen=True)
 class RankEnvironment:
-    """What the ranks get: libraries to preload (first one first), folders for PYTHONPATH, plain variables."""
+    """What the ranks get: libraries to preload (first one first), folders for PYTHONPATH, plain variables.
+
+    ``observe`` are libraries that only watch; they are preloaded before all others.
+    """
 
     preload: tuple[str, ...] = ()
     python_path: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    observe: tuple[str, ...] = ()
 
     def joined(self, other: RankEnvironment) -> RankEnvironment:
-        """Both, with `other` (the inner command's) first in the search orders and winning on variables."""
+        """Both, with `other` (the inner command's) winning on variables.
+
+        What observes comes before what acts: the tracer must see a call that the lanes answer themselves.
+        """
         return RankEnvironment(
             other.preload + self.preload,
             other.python_path + self.python_path,
             {**self.variables, **other.variables},
+            self.observe + other.observe,
         )
 
     def flat(self, environment: Mapping[str, str]) -> dict[str, str]:
         """As plain variables, in front of what `environment` has in the two search orders."""
         flat = dict(self.variables)
-        if self.preload:
+        if self.observe or self.preload:
             before = environment.get("LD_PRELOAD", "").replace(":", " ").split()
-            flat["LD_PRELOAD"] = ":".join([*self.preload, *before])
+            flat["LD_PRELOAD"] = ":".join([*self.observe, *self.preload, *before])
         if self.python_path:
             before = [part for part in environment.get("PYTHONPATH", "").split(":") if part]
             flat["PYTHONPATH"] = ":".join([*self.python_path, *before])
@@ -167,16 +175,15 @@ def _with_mpi_args(words: list[str], extra: str) -> list[str]:
 
 
 def _to_json(ranks: RankEnvironment) -> str:
-    return json.dumps(
-        [list(ranks.preload), list(ranks.python_path), dict(ranks.variables)], separators=(",", ":")
-    )
+    parts = [list(ranks.preload), list(ranks.python_path), dict(ranks.variables), list(ranks.observe)]
+    return json.dumps(parts, separators=(",", ":"))
 
 
 def _from_json(text: str | None) -> RankEnvironment:
     if not text:
         return RankEnvironment()
-    preload, python_path, variables = json.loads(text)
-    return RankEnvironment(tuple(preload), tuple(python_path), variables)
+    preload, python_path, variables, observe = json.loads(text)
+    return RankEnvironment(tuple(preload), tuple(python_path), variables, tuple(observe))
 
 
 def run(launch: Launch, **popen: object) -> int:

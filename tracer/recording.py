@@ -74,7 +74,9 @@ def rank_environment(folder: Path, options: RecordingOptions) -> launcher.RankEn
         raise UserError(
             f"{LIBRARY} is not built; run 'python setup.py native' or reinstall with a C compiler"
         )
-    return launcher.RankEnvironment((str(LIBRARY),), (str(HOOK_FOLDER),), options.variables(folder))
+    return launcher.RankEnvironment(
+        observe=(str(LIBRARY),), python_path=(str(HOOK_FOLDER),), variables=options.variables(folder)
+    )
 
 
 def record(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import answer
+from .demo_command import demo
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     )
     lab.command("clean")(lab_clean)
     app.add_typer(lab, name="lab")
+    app.command()(demo)
 
 
 def lab_run(

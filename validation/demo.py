@@ -158,8 +158,18 @@ class LoopbackPlace:
 
 
 def demo_lab() -> LabSpec:
-    """Two hosts as on a small cloud machine: the NIC is four times what one flow may have."""
-    return LabSpec(hosts=2, nic_bits_per_s=4e9, flow_cap_bits_per_s=1e9)
+    """Two hosts as on a small cloud machine: the NIC is four times what one flow may have.
+
+    Each host gets real cores of its own, as real hosts have: a host's idle core must not speed up the other.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // 2
+    own = (
+        {}
+        if share == 0
+        else {"h0": {"cpus": tuple(cores[:share])}, "h1": {"cpus": tuple(cores[share : 2 * share])}}
+    )
+    return LabSpec(hosts=2, nic_bits_per_s=4e9, flow_cap_bits_per_s=1e9, overrides=own)
 
 
 @contextmanager

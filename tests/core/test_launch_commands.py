@@ -67,6 +67,14 @@ def test_a_nested_command_hands_its_part_down_and_the_inner_one_comes_first(prog
     assert NESTED_VARIABLE not in inner.environment
 
 
+def test_the_tracer_is_preloaded_before_the_lanes_whichever_command_is_outside(program):
+    tracer, lanes = RankEnvironment(observe=("/lib/trace.so",)), RankEnvironment(preload=("/lib/lanes.so",))
+    for outer, inner in ((tracer, lanes), (lanes, tracer)):
+        handed = prepare([program("vsketchdlc")], outer, {}).environment
+        launch = prepare([program("train")], inner, handed)
+        assert launch.environment["LD_PRELOAD"] == "/lib/trace.so:/lib/lanes.so"
+
+
 def test_no_command_and_unknown_command_are_the_users_mistake():
     with pytest.raises(UserError, match="put your own after '--'"):
         prepare([], RANKS)

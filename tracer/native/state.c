@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,21 +106,32 @@ static void append_identity(const char *line) {
     syscall(SYS_close, file);
 }
 
-/* The kernel's boot: hosts with the same one share a machine, and so its cores. */
-static void boot_identity(char *id, size_t size) {
+/* The kernel's boot and the cores allowed: hosts with the same ones share those cores. */
+static void machine_identity(const cpu_set_t *allowed, char *id, size_t size) {
     long file = syscall(SYS_openat, AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC, 0);
     long got = file < 0 ? 0 : syscall(SYS_read, file, id, size - 1);
     id[got > 0 ? got : 0] = '\0';
-    id[strcspn(id, "\n")] = '\0';
+    size_t used = strcspn(id, "\n");
+    for (int first = 0; first < CPU_SETSIZE && used + 20 < size; first++) {
+        if (!CPU_ISSET(first, allowed)) continue;
+        int last = first;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, allowed)) last++;
+        used += (size_t)snprintf(id + used, size - used, "/%d-%d", first, last);
+        first = last;
+    }
+    id[used] = '\0';
     if (file >= 0) syscall(SYS_close, file);
 }
 
 static void first_identity(void) {
-    char line[1024], host[256] = "", machine[64] = "";
+    char line[1024], host[256] = "", machine[256] = "";
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    sched_getaffinity(0, sizeof allowed, &allowed);
     gethostname(host, sizeof host - 1);
-    boot_identity(machine, sizeof machine);
+    machine_identity(&allowed, machine, sizeof machine);
     snprintf(line, sizeof line, "version=%d\nhost=%s\npid=%d\ncores=%ld\nmachine=%s\n", VSK_VERSION, host, getpid(),
-             sysconf(_SC_NPROCESSORS_ONLN), machine);
+             (long)CPU_COUNT(&allowed), machine);
     append_identity(line);
     const char *rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK"};
     const char *size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"};

@@ -1,4 +1,4 @@
-"""CPU quotas by nested control groups, version 1 and version 2.
+"""CPU quotas and cores of one's own by nested control groups, version 1 and version 2.
 
 One group per lab, one per host below it, and below that one per thing that must not get more than one slow
 core (a lane, Horovod's background thread). Only groups made here are ever changed or removed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +34,18 @@ def period_and_quota_us(cores: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where this process may make groups with a CPU quota: `version` 1 or 2, and the folder to make them in."""
+    """Where this process may make groups of one controller: `version` 1 or 2, and the folder to make them in.
+
+    ``cpu`` gives quotas; ``cpuset`` gives cores that no program in the group can leave, as it can an affinity
+    mask. Version 2 has one hierarchy for both, so there both have the same folder.
+    """
 
     version: int
     folder: Path
 
     @classmethod
-    def find(cls, proc: Path = Path("/proc/self")) -> Hierarchy:
-        """The CPU controller's place for this process.
+    def find(cls, controller: str = "cpu", proc: Path = Path("/proc/self")) -> Hierarchy:
+        """The place of `controller` for this process.
 
         Version 1: below the process's own group. Version 2: below the mount's top, because a group that has
         processes may not hand controllers to groups below it. Raises UserError with what is missing.
@@ -48,30 +53,32 @@ class Hierarchy:
         mounts = _cgroup_mounts((proc / "mountinfo").read_text())
         own = _own_groups((proc / "cgroup").read_text())
         for mount in mounts:
-            if mount.version == 1 and "cpu" in mount.controllers:
-                return cls(1, mount.place_of(own.get("cpu", "/")))
+            if mount.version == 1 and controller in mount.controllers:
+                return cls(1, mount.place_of(own.get(controller, "/")))
         for mount in mounts:
             if mount.version == 2:
-                return cls._version_2(mount.point)
+                return cls._version_2(mount.point, controller)
         raise UserError(
-            "lab: cores needs control groups and none are mounted; mount cgroup2 on /sys/fs/cgroup, or leave cores out"
+            "lab: cores and cpus need control groups and none are mounted; "
+            "mount cgroup2 on /sys/fs/cgroup, or leave them out"
         )
 
     @classmethod
-    def _version_2(cls, top: Path) -> Hierarchy:
+    def _version_2(cls, top: Path, controller: str) -> Hierarchy:
         try:
             available = (top / "cgroup.controllers").read_text().split()
             handed_down = (top / "cgroup.subtree_control").read_text().split()
-            if "cpu" not in available:
+            if controller not in available:
                 raise UserError(
-                    f"lab: cores needs the cpu controller and {top}/cgroup.controllers has only: {' '.join(available) or 'none'}"
+                    f"lab: the {controller} controller is needed for cores or cpus "
+                    f"and {top}/cgroup.controllers has only: {' '.join(available) or 'none'}"
                 )
-            if "cpu" not in handed_down:
-                (top / "cgroup.subtree_control").write_text("+cpu")
+            if controller not in handed_down:
+                (top / "cgroup.subtree_control").write_text(f"+{controller}")
         except OSError as error:
             raise UserError(
-                f"lab: cores needs the right to hand the cpu controller down in {top} ({error.strerror}); "
-                "run as root outside a container, or leave cores out"
+                f"lab: cores and cpus need the right to hand the {controller} controller down in {top} "
+                f"({error.strerror}); run as root outside a container, or leave them out"
             ) from None
         return cls(2, top)
 
@@ -79,18 +86,34 @@ class Hierarchy:
         """The folder of a group of this lab."""
         return self.folder.joinpath(*names)
 
-    def make(self, group: Path, cores: float | None) -> None:
-        """Make `group` with a quota of `cores` real cores' worth (None: no quota). Raises UserError."""
+    def make_top(self, group: Path, controller: str) -> None:
+        """Make the lab's own group, which hands `controller` down to its hosts' groups. Raises UserError."""
         try:
-            group.mkdir()
-            if self.version == 2 and cores is None:
-                (group / "cgroup.subtree_control").write_text("+cpu")
-            if cores is not None:
-                self.set_quota(group, cores)
+            group.mkdir(exist_ok=True)
+            if self.version == 2:
+                (group / "cgroup.subtree_control").write_text(f"+{controller}")
+            elif controller == "cpuset":
+                _inherit_cpuset(group)
         except OSError as error:
-            raise UserError(
-                f"lab: cannot make the control group {group}: {error.strerror}; run as root, or leave cores out"
-            ) from None
+            raise _cannot_make(group, error) from None
+
+    def make(self, group: Path, cores: float) -> None:
+        """Make `group` with a quota of `cores` real cores' worth. Raises UserError."""
+        try:
+            group.mkdir(exist_ok=True)
+            self.set_quota(group, cores)
+        except OSError as error:
+            raise _cannot_make(group, error) from None
+
+    def make_cpuset(self, group: Path, cpus: Iterable[int]) -> None:
+        """Make `group` whose processes run on the real cores `cpus` only. Raises UserError."""
+        try:
+            group.mkdir(exist_ok=True)
+            if self.version == 1:
+                _inherit_cpuset(group)
+            (group / "cpuset.cpus").write_text(",".join(map(str, cpus)))
+        except OSError as error:
+            raise _cannot_make(group, error) from None
 
     def set_quota(self, group: Path, cores: float) -> None:
         """Give `group` a quota of `cores` real cores' worth; may be done while it runs. Raises OSError."""
@@ -111,6 +134,18 @@ class Hierarchy:
         if self.version == 2:
             return int(facts.get("throttled_usec", 0)) / 1e6
         return int(facts.get("throttled_time", 0)) / 1e9
+
+
+def _inherit_cpuset(group: Path) -> None:
+    """Version 1 starts a cpuset empty, and nothing can join it before it has cores and memory nodes."""
+    for name in ("cpuset.mems", "cpuset.cpus"):
+        (group / name).write_text((group.parent / name).read_text())
+
+
+def _cannot_make(group: Path, error: OSError) -> UserError:
+    return UserError(
+        f"lab: cannot make the control group {group}: {error.strerror}; run as root, or leave cores and cpus out"
+    )
 
 
 def remove_tree(group: Path, patience_s: float = 5.0) -> bool:

@@ -100,8 +100,6 @@ def enter_namespaces(config: Mapping[str, Any]) -> int:
                 file.write("0")
         except OSError as error:
             raise Refused(f"join {group}: {error.strerror}") from None
-    if config["cpus"]:
-        os.sched_setaffinity(0, config["cpus"])
     spaces = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
     offset_ns = config["clock_offset_ns"]
     if offset_ns:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -69,7 +70,7 @@ class Lab:
         self._hosts: dict[str, _Host] = {}
         self._state: StateFolder | None = None
         self._agent = Path()
-        self._hierarchy: cgroups.Hierarchy | None = None
+        self._groups: dict[str, list[Path]] = {}
         self._watch: flows.FlowWatch | None = None
         self._running: list[subprocess.Popen[Any]] = []
         self._lock = threading.Lock()
@@ -173,6 +174,10 @@ class Lab:
             self._running.append(process)
         return process
 
+    def find_program(self, name: str) -> str | None:
+        """The file that a command of that name would start in a host (all hosts have the same), or None."""
+        return shutil.which(name, path=environment.command_environment(self._agent, os.environ, None)["PATH"])
+
     def processes(self, host: str) -> list[HostProcess]:
         """What runs in a host now, its first process left out. Useful to see what a job has left behind."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -244,8 +249,7 @@ class Lab:
         (state.path / "login.json").write_text(json.dumps(login))
         lines = [f"{network.address(number)} {name}" for number, name in enumerate(self.spec.names)]
         (state.path / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
-        if any(self.spec.host(name).cores is not None for name in self.spec.names):
-            self._make_groups(state)
+        self._make_groups(state)
         owner = os.pidfd_open(os.getpid())
         try:
             started = {name: self._launch(state, name, owner) for name in (SWITCH, *self.spec.names)}
@@ -263,14 +267,26 @@ class Lab:
             self._watch.start()
 
     def _make_groups(self, state: StateFolder) -> None:
-        self._hierarchy = hierarchy = cgroups.Hierarchy.find()
-        top = hierarchy.group(state.name)
-        state.note_group(top)
-        hierarchy.make(top, None)
-        for name in self.spec.names:
-            quota = self.spec.host(name).quota_cores
-            if quota is not None:
-                hierarchy.make(hierarchy.group(state.name, name), quota)
+        """One control group a host where it has a quota or cores of its own; `_groups` are the files to join by."""
+        hosts = [self.spec.host(name) for name in self.spec.names]
+        quotas = {host.name: host.quota_cores for host in hosts if host.quota_cores is not None}
+        cpus = {host.name: host.cpus for host in hosts if host.cpus}
+        for controller, wanted in (("cpu", quotas), ("cpuset", cpus)):
+            if not wanted:
+                continue
+            hierarchy = cgroups.Hierarchy.find(controller)
+            top = hierarchy.group(state.name)
+            state.note_group(top)
+            hierarchy.make_top(top, controller)
+            for name in wanted:
+                group = hierarchy.group(state.name, name)
+                if controller == "cpu":
+                    hierarchy.make(group, quotas[name])
+                else:
+                    hierarchy.make_cpuset(group, cpus[name])
+                entry = hierarchy.entry(group)
+                if entry not in self._groups.setdefault(name, []):
+                    self._groups[name].append(entry)
 
     def _launch(
         self, state: StateFolder, name: str, owner: int
@@ -279,9 +295,6 @@ class Lab:
         folder = state.host_folder(name)
         (folder / "tmp").mkdir(parents=True)
         (folder / "tmp").chmod(0o1777)
-        groups = []
-        if self._hierarchy is not None and host.quota_cores is not None:
-            groups.append(str(self._hierarchy.entry(self._hierarchy.group(state.name, name))))
         config = {
             "name": name,
             "owner_pidfd": owner,
@@ -289,8 +302,7 @@ class Lab:
             "tmp": str(folder / "tmp"),
             "hosts_file": str(state.path / "hosts"),
             "shared": [str(path) for path in self._shared],
-            "cgroup_files": groups,
-            "cpus": list(host.cpus or ()),
+            "cgroup_files": [str(entry) for entry in self._groups.get(name, [])],
             "clock_offset_ns": round(host.clock_offset_s * 1e9),
         }
         ours, theirs = socket.socketpair()

@@ -130,12 +130,16 @@ class LabSpec:
             f"{self.hosts} hosts are emulated on one machine with {real} cores; "
             "the receiver's TCP work is charged to the sender (veth).",
         ]
-        quotas = [self.host(name) for name in self.names if self.host(name).cores is not None]
-        if len(quotas) < self.hosts:
+        hosts = [self.host(name) for name in self.names]
+        if self._own_cores:
+            said.append(
+                "Each host has real cores of its own, shared with the kernel's network work for both ends."
+            )
+        elif any(host.cores is None for host in hosts):
             said.append(
                 "Hosts without a CPU quota share the real cores: one host's idle core speeds up another."
             )
-        if quotas:
+        if any(host.cores is not None for host in hosts):
             said.append(
                 "A CPU quota is a throttle, not a slow core: short bursts run at full speed (throttle emulation)."
             )
@@ -157,9 +161,19 @@ class LabSpec:
             said.append(f"{format_bits_per_s(self.flow_cap_bits_per_s)} per flow")
         if self.cores is not None:
             said.append(f"{self.cores:g} cores at speed {self.speed:g} per host")
-        if self.overrides:
-            said.append(f"{', '.join(sorted(self.overrides))} different")
+        if self._own_cores:
+            count = len(self.host(self.names[0]).cpus or ())
+            said.append(f"{count} real core{'' if count == 1 else 's'} per host")
+        different = sorted(name for name, table in self.overrides.items() if set(table) - {"cpus"})
+        if different:
+            said.append(f"{', '.join(different)} different")
         return ", ".join(said)
+
+    @property
+    def _own_cores(self) -> bool:
+        """Whether every host has real cores that no other host has."""
+        owned = [cpu for name in self.names for cpu in self.host(name).cpus or ()]
+        return len(owned) == len(set(owned)) and all(self.host(name).cpus for name in self.names)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> LabSpec:

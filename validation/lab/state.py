@@ -80,7 +80,8 @@ class StateFolder:
 
     def note_group(self, group: Path) -> None:
         """Write down a control group before it is made, so that it can be removed whatever happens."""
-        (self.path / "group").write_text(str(group))
+        with (self.path / "groups").open("a") as file:
+            file.write(f"{group}\n")
 
     def socket(self, host: str) -> Path:
         """Where the host's first process listens."""
@@ -148,9 +149,10 @@ def _read_owner(path: Path) -> Owner | None:
 
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
-        group = Path((path / "group").read_text())
-        if group.name == f"vsketchdlc-lab-{path.name}":
-            cgroups.remove_tree(group)
+        for line in (path / "groups").read_text().splitlines():
+            group = Path(line)
+            if group.name == f"vsketchdlc-lab-{path.name}":
+                cgroups.remove_tree(group)
     # The owner's record goes last: a removal cut short is finished by the next one.
     for entry in path.iterdir():
         if entry.name != "owner.json":
