@@ -59,9 +59,9 @@ def convert(recording: list[RawProcess], target: Path, command: list[str]) -> Tr
     last = _last_to_enqueue(decoded, expanded, clocks)
     hosts = {host.name: place for place, host in enumerate(meta.hosts)}
     tables = []
-    for one, members in zip(decoded, expanded, strict=True):
+    for one, members, peers in zip(decoded, expanded, last, strict=True):
         parts = [
-            *_tensor_rows(one, members, last),
+            *_tensor_rows(one, members, peers),
             *_call_rows(one),
             *step_rows(one.process, one.names, one.operations),
         ]
@@ -98,54 +98,51 @@ class Members:
 
 
 def _expand(one: Decoded, tensors: Tensors) -> Members:
-    complete = np.flatnonzero(one.operations.complete())
-    names = one.operations.name[complete]
+    seen = np.flatnonzero(one.operations.push_start_ns > 0)
+    names = one.operations.name[seen]
     known = {
         number: [(tensors.number(info), info.bytes) for info in operation.tensors]
         for number, operation in one.names.operations.items()
     }
     widths = np.array([len(known.get(number, [(0, 0)])) for number in names.tolist()], dtype=np.int64)
-    operation = np.repeat(complete, widths)
     flat: list[tuple[int, int]] = []
     for number in names.tolist():
         flat.extend(known.get(number, [(NULL, NULL)]))
     columns: Integers = np.array(flat, dtype=np.int64).reshape(-1, 2)
-    return Members(operation, columns[:, 0], columns[:, 1])
+    return Members(np.repeat(seen, widths), columns[:, 0], columns[:, 1])
 
 
-def _tensor_rows(one: Decoded, members: Members, last: dict[tuple[int, int], int]) -> list[Rows]:
-    """push, ready, enqueue, negotiate and done of every tensor."""
-    ops, calls, op = one.operations, one.calls, members.operation
-    call = ops.call[op]
-    step = ops.step[op]
-    common: dict[str, Any] = {"step": step, "tensor": members.tensor, "bytes_": members.bytes}
-    bucket = np.where(call >= 0, _take(calls.bucket, call), NULL)
-    collective_end = np.where(call >= 0, _take(calls.end_ns, call), ops.enqueued_ns[op])
-    made = [
-        rows(Kind.PUSH, PYTHON, ops.push_start_ns[op], ops.push_end_ns[op], **common),
-        rows(Kind.READY, TENSORS, ops.push_start_ns[op], ops.ready_ns[op], **common),
-        rows(Kind.ENQUEUE, ENGINE, ops.ready_ns[op], ops.enqueued_ns[op], **common),
-        rows(Kind.DONE, TENSORS, collective_end, ops.done_ns[op], bucket=bucket, **common),
-    ]
-    agreed = np.flatnonzero((call >= 0) & (_take(calls.agreed_ns, call) > 0))
-    if len(agreed):
-        op, call = op[agreed], call[agreed]
-        keys = zip(ops.step[op].tolist(), members.tensor[agreed].tolist(), strict=True)
-        peer = np.array([last.get(key, NULL) for key in keys], dtype=np.int64)
-        made.append(
-            rows(
-                Kind.NEGOTIATE,
-                TENSORS,
-                ops.enqueued_ns[op],
-                calls.agreed_ns[call],
-                step=ops.step[op],
-                tensor=members.tensor[agreed],
-                bytes_=members.bytes[agreed],
-                bucket=calls.bucket[call],
-                peer=peer,
-            )
+def _tensor_rows(one: Decoded, members: Members, peer: Integers) -> list[Rows]:
+    """push, ready, enqueue, negotiate and done of every tensor, as far as each got before the log ends."""
+    ops, calls, every = one.operations, one.calls, members.operation
+
+    def made(kind: Kind, track: int, start: Integers, end: Integers, chosen: Any, **more: Any) -> Rows:
+        places = np.flatnonzero(chosen)
+        return rows(
+            kind,
+            track,
+            start[places],
+            end[places],
+            step=ops.step[every[places]],
+            tensor=members.tensor[places],
+            bytes_=members.bytes[places],
+            **{name: value[places] for name, value in more.items()},
         )
-    return made
+
+    call = ops.call[every]
+    pushed, ready, enqueued, done = (
+        stamps[every] for stamps in (ops.push_start_ns, ops.ready_ns, ops.enqueued_ns, ops.done_ns)
+    )
+    agreed = np.where(call >= 0, _take(calls.agreed_ns, call), 0)
+    collective_end = np.where(call >= 0, _take(calls.end_ns, call), enqueued)
+    bucket = np.where(call >= 0, _take(calls.bucket, call), NULL)
+    return [
+        made(Kind.PUSH, PYTHON, pushed, ops.push_end_ns[every], pushed > 0),
+        made(Kind.READY, TENSORS, pushed, ready, ready > 0),
+        made(Kind.ENQUEUE, ENGINE, ready, enqueued, ready > 0),
+        made(Kind.NEGOTIATE, TENSORS, enqueued, agreed, agreed > 0, bucket=bucket, peer=peer),
+        made(Kind.DONE, TENSORS, collective_end, done, done > 0, bucket=bucket),
+    ]
 
 
 def _take(values: Integers, places: Integers) -> Integers:
@@ -234,12 +231,16 @@ def _align(decoded: list[Decoded], meta: TraceMeta) -> dict[str, Clock | None]:
 
 def _last_to_enqueue(
     decoded: list[Decoded], expanded: list[Members], clocks: dict[str, Clock | None]
-) -> dict[tuple[int, int], int]:
-    """By step and tensor: the rank that was last to have it in Horovod's queue. Empty without common time."""
+) -> list[Integers]:
+    """For every process and each of its members: the rank that was last to have the tensor in its queue.
+
+    `NULL` where it is not known: without a common clock, or where the tensor was never in a queue.
+    """
+    unknown = [np.full(len(members.tensor), NULL, dtype=np.int64) for members in expanded]
     if len(decoded) < 2 or any(
         clocks[one.process.host] is None or one.process.rank is None for one in decoded
     ):
-        return {}
+        return unknown
     steps, tensors, ranks, stamps = [], [], [], []
     for one, members in zip(decoded, expanded, strict=True):
         clock = clocks[one.process.host]
@@ -247,14 +248,20 @@ def _last_to_enqueue(
         steps.append(one.operations.step[members.operation])
         tensors.append(members.tensor)
         ranks.append(np.full(len(members.tensor), one.process.rank, dtype=np.int64))
-        stamps.append(clock.to_reference(one.operations.enqueued_ns[members.operation]))
+        stamp = one.operations.enqueued_ns[members.operation]
+        stamps.append(np.where(stamp > 0, clock.to_reference(stamp), np.iinfo(np.int64).min))
     step, tensor, rank, stamp = map(np.concatenate, (steps, tensors, ranks, stamps))
+    if not len(step):
+        return unknown
     order = np.lexsort((stamp, tensor, step))
-    step, tensor, rank = step[order], tensor[order], rank[order]
-    last = np.concatenate([(step[1:] != step[:-1]) | (tensor[1:] != tensor[:-1]), [True]])[: len(step)]
-    return dict(
-        zip(zip(step[last].tolist(), tensor[last].tolist(), strict=True), rank[last].tolist(), strict=False)
-    )
+    ends = (np.diff(step[order]) != 0) | (np.diff(tensor[order]) != 0)
+    group = np.concatenate([[0], np.cumsum(ends)])
+    last_place = np.concatenate([np.flatnonzero(ends), [len(order) - 1]])
+    peers = np.empty(len(order), dtype=np.int64)
+    peers[order] = rank[order][last_place][group]
+    peers[stamp == np.iinfo(np.int64).min] = NULL
+    edges = np.cumsum([len(part) for part in unknown])[:-1]
+    return list(np.split(peers, edges))
 
 
 def _meta(decoded: list[Decoded], command: list[str]) -> TraceMeta:

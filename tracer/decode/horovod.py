@@ -68,10 +68,6 @@ class Operations:
     done_ns: Integers
     call: Integers  # place in Calls of its data call, -1 unknown
 
-    def complete(self) -> npt.NDArray[np.bool_]:
-        """Operations of which all four stamps are there."""
-        return (self.push_start_ns > 0) & (self.ready_ns > 0) & (self.done_ns > 0)
-
 
 def decode_operations(process: RawProcess) -> tuple[Operations, Calls]:
     """The engine operations and MPI calls of `process`, joined."""

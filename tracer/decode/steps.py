@@ -39,7 +39,8 @@ def step_rows(process: RawProcess, names: Names, ops: Operations) -> list[Rows]:
     backward: list[tuple[int, int, int]] = []
     update: list[tuple[int, int, int]] = []
     last_ready = _last_stamp(ops, ops.ready_ns)
-    first_ready = {step: -stamp for step, stamp in _last_stamp(ops, -ops.ready_ns).items()}
+    first_ready = _first_stamp(ops, ops.ready_ns)
+    first_done = _first_stamp(ops, ops.done_ns)
     last_done = _last_stamp(ops, ops.done_ns)
     updated = marks.get(raw.UPDATE_END, {})
     for step, starts in sorted(begins.items()):
@@ -58,7 +59,8 @@ def step_rows(process: RawProcess, names: Names, ops: Operations) -> list[Rows]:
     first_updates = _first_updates(names, ops)
     for step, stamps in sorted(updated.items()):
         called = marks.get(raw.UPDATE_CALL, {}).get(step, stamps)[0]
-        update.append((step, max(called, first_updates.get(step, 0)), stamps[-1]))
+        first_update = first_updates.get(step, first_done.get(step, 0))
+        update.append((step, max(called, first_update), stamps[-1]))
     made = ((Kind.FORWARD, forward), (Kind.BACKWARD, backward), (Kind.UPDATE, update))
     return [_rows(kind, triples) for kind, triples in made if triples]
 
@@ -75,6 +77,11 @@ def _last_stamp(ops: Operations, stamps: Integers) -> dict[int, int]:
         if step >= 0 and stamp and stamp > answer.get(step, stamp - 1):
             answer[step] = stamp
     return answer
+
+
+def _first_stamp(ops: Operations, stamps: Integers) -> dict[int, int]:
+    """By step: the first of `stamps` of its operations."""
+    return {step: -stamp for step, stamp in _last_stamp(ops, -stamps).items()}
 
 
 def _first_updates(names: Names, ops: Operations) -> dict[int, int]:
