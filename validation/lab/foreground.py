@@ -19,6 +19,8 @@ def run_in_foreground(spec: LabSpec, command: Sequence[str]) -> int:
     when the lab cannot be made or the command cannot be started.
     """
     with Lab(spec) as lab:
+        if lab.find_program(command[0]) is None:
+            raise UserError(f"the command '{command[0]}' is not found or not executable; check its spelling")
         process = lab.start(lab.hosts[0], command, stdin=sys.stdin, start_new_session=True)
         # The agent is in a session of its own, so Ctrl-C comes here only, and each signal is passed on once.
         handed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -32,6 +34,4 @@ def run_in_foreground(spec: LabSpec, command: Sequence[str]) -> int:
                 signal.signal(number, handler)
         for collision in lab.collisions():
             answer.stderr.print(f"lab: VOID: {collision}")
-    if status == 127:
-        raise UserError(f"the command '{command[0]}' could not be started on h0; see the line above")
     return 128 - status if status < 0 else status
