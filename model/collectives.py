@@ -19,11 +19,16 @@ from .sites import Sites, cpu_of, merged, thread_bound
 
 @dataclass(frozen=True)
 class Leg:
-    """`latency_s` seconds in which nothing is used, then `activity`; `spins`: the rank's thread polls meanwhile."""
+    """`latency_s` seconds in which nothing is used, then `activity`; `spins`: the rank's thread polls meanwhile.
+
+    ``wakes`` counts how often the rank's thread must get a core to go on: each costs ``busy_wait_s`` where
+    compute holds them all.
+    """
 
     latency_s: float
     activity: Activity | None
     spins: bool
+    wakes: int = 0
 
 
 def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) -> list[Leg]:
@@ -49,7 +54,7 @@ def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) ->
             ),
             weight=_thread_weight(work),
         )
-        legs.append(Leg(stage.rounds * latency, activity, spins=True))
+        legs.append(Leg(stage.rounds * latency, activity, spins=True, wakes=stage.rounds))
         if stage.reduce_bytes:
             amount = stage.reduce_bytes * parameters.stock_reduce_s_per_byte
             legs.append(Leg(0.0, _rank_work("reduce", amount, sites), spins=False))
@@ -126,7 +131,12 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
         )
     else:
         ring = _rank_work("lane_ring", cost.cpu_s / lanes, sites)
-    return [*legs, Leg(cost.latency_s, ring, spins=False), Leg(0.0, copy, spins=False)]
+    # The rank wakes to vote, and for each message of the vote.
+    return [
+        *legs,
+        Leg(cost.latency_s, ring, spins=False),
+        Leg(0.0, copy, spins=False, wakes=1 + cost.vote_rounds),
+    ]
 
 
 def _rank_work(name: str, core_s: float, sites: Sites) -> Activity:
@@ -152,6 +162,8 @@ def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float
     total = 0.0
     for leg in legs:
         total += leg.latency_s
+        if total < busy_s and sites.saturated_by(1.0):
+            total += leg.wakes * parameters.busy_wait_s
         if leg.activity is None or leg.activity.amount <= 0:
             continue
         left = leg.activity.amount

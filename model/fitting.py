@@ -52,6 +52,8 @@ _NETWORK_FACTOR = 4.0
 _ROW_SIGMA = 0.03
 _CPU_SIGMA = 0.10
 _STOCK_PROBE_SIGMA = 0.50
+_SCHEDULING_S = 0.5e-3
+"""What the scheduler may add to any call: it decides how little a short call says."""
 _LATENCY_S = 50e-6
 """One-way latency of the wire that is taken for granted; what a message takes beyond it is fitted."""
 _SMALL_LANE_CALL = 4 * 1024 * 1024
@@ -77,7 +79,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
     hosts = max(1, len(trace.meta.hosts))
     per_host = max(1, (trace.meta.ranks or hosts) // hosts)
     usable = cores if cores is not None else _cores(trace)
-    direct = _direct_costs(seen, hosts * per_host)
+    direct = _direct_costs(seen, hosts * per_host, float(knobs(trace)["cycle_s"]))
     rows = _rows(trace, seen, probe, hosts, per_host, direct)
     fit = _fit(rows, hosts, per_host, usable, direct, seen, probe)
     entries = {**direct, **fit.entries}
@@ -123,7 +125,7 @@ def _cores(trace: Trace) -> float:
 # -- small costs, each from its own events --------------------------------------------------------------------
 
 
-def _direct_costs(seen: Observations, ranks: int) -> dict[str, Fitted]:
+def _direct_costs(seen: Observations, ranks: int, cycle_s: float) -> dict[str, Fitted]:
     found: dict[str, Fitted] = {}
 
     def put(name: str, values: Numbers, source: str) -> None:
@@ -147,6 +149,12 @@ def _direct_costs(seen: Observations, ranks: int) -> dict[str, Fitted]:
     if ranks > 1 and len(seen.control_s):
         quick = np.sort(seen.control_s)[: max(5, len(seen.control_s) // 2)]
         put("control_round_s", quick / control_rounds(ranks) - _LATENCY_S, "control calls (the quicker half)")
+    period = seen.control_period_s
+    if ranks > 1 and len(period) >= 5:
+        # Beside a busy core a cycle lasts as long as its thread waits for its turn; else it sleeps its time.
+        excess = period - cycle_s
+        put("cycle_slack_s", excess[excess < 0.5e-3], "cycles during forward passes")
+        put("busy_wait_s", excess[excess >= 0.5e-3] / control_rounds(ranks), "cycles during forward passes")
     return found
 
 
@@ -207,7 +215,7 @@ def _sigma(values: Numbers) -> float:
     """Relative sigma of a median: measured scatter over sqrt(n), and never below what the model can resolve."""
     centre = float(np.median(values))
     scatter = 1.4826 * float(np.median(np.abs(values - centre))) / centre
-    return math.hypot(_ROW_SIGMA, 1.2533 * scatter / math.sqrt(len(values)))
+    return math.hypot(_ROW_SIGMA, _SCHEDULING_S / centre, 1.2533 * scatter / math.sqrt(len(values)))
 
 
 def _timed(nbytes: int, lanes: int, busy_s: float) -> Callable[[Sites, Parameters], float]:
@@ -326,7 +334,7 @@ def _fit(
     residuals: dict[str, list[float]] = {}
     for row, error in zip(rows, errors, strict=True):
         residuals.setdefault(row.source, []).append(round(float(error), 5))
-    timed = np.array([e for row, e in zip(rows, errors, strict=True) if "CPU" not in row.source])
+    timed = np.array([e for row, e in zip(rows, errors, strict=True) if row.sigma <= 2 * _ROW_SIGMA])
     model_error = max(0.02, 1.4826 * float(np.median(np.abs(timed)))) if len(timed) else 0.1
     entries = {}
     sources = ", ".join(f"{len(values)} x {source}" for source, values in residuals.items())

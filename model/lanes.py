@@ -23,7 +23,7 @@ class RingCost:
 
     ``wire_bytes`` are sent and received by each host in all; ``cpu_s`` is the lanes' CPU work on each host;
     ``flows`` share the wire bytes equally. ``copy_cpu_s`` is spent on each host by each rank before and again
-    after the ring. ``latency_s`` does not depend on the bytes.
+    after the ring. ``latency_s`` does not depend on the bytes; ``vote_rounds`` messages end it.
     """
 
     wire_bytes: float
@@ -31,6 +31,7 @@ class RingCost:
     cpu_s: float
     copy_cpu_s: float
     latency_s: float
+    vote_rounds: int
 
 
 def ring_cost(
@@ -51,4 +52,5 @@ def ring_cost(
         + lanes * parameters.lane_start_s
         + rounds * (parameters.lane_round_s + latency_s)
         + vote * latency_s,
+        vote_rounds=vote,
     )

@@ -33,7 +33,8 @@ class Observations:
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
     ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass),
     start_s (from the step's start). ``fuse``: the same for copies into and out of the fusion buffer.
-    ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads.
+    ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
+    ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
     """
 
     steps: pd.DataFrame
@@ -41,6 +42,7 @@ class Observations:
     buckets: pd.DataFrame
     fuse: pd.DataFrame
     control_s: Numbers
+    control_period_s: Numbers
     enqueue_s: Numbers
     done_spacing_s: Numbers
 
@@ -87,6 +89,7 @@ def observe(trace: Trace) -> Observations:
         buckets=_buckets(events, anchors, _aligned(trace)),
         fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT], aligned=False),
         control_s=_control(events),
+        control_period_s=_control_period(events, anchors),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
         done_spacing_s=_done_spacing(events),
     )
@@ -208,6 +211,16 @@ def _control(events: pd.DataFrame) -> Numbers:
     """Durations of idle control calls: the shorter ranks' ones, where no one waits for a late rank."""
     calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()]
     return np.asarray(calls["seconds"], dtype=float)
+
+
+def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:
+    calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()].merge(
+        anchors[["step", "rank", "begin_ns", "forward_end_ns"]], on=["step", "rank"]
+    )
+    within = (calls["t_start_ns"] >= calls["begin_ns"]) & (calls["t_start_ns"] <= calls["forward_end_ns"])
+    groups = calls[within].groupby(["step", "rank"])["t_start_ns"].agg(["min", "max", "size"])
+    groups = groups[groups["size"] >= 4]
+    return np.asarray((groups["max"] - groups["min"]) * _NS / (groups["size"] - 1), dtype=float)
 
 
 def _done_spacing(events: pd.DataFrame) -> Numbers:

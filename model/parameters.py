@@ -27,6 +27,7 @@ class Parameters:
     cycle_slack_s: float = 60e-6
     control_round_s: float = 40e-6
     message_s: float = 120e-6
+    busy_wait_s: float = 2e-3
     tensor_s: float = 5e-6
     bucket_s: float = 30e-6
     fuse_s_per_byte: float = 0.25e-9
@@ -53,6 +54,11 @@ INFO: dict[str, ParameterInfo] = {
     "cycle_slack_s": ParameterInfo("s", "a cycle's sleep lasts that much longer than asked [eps_slp]", 3.0),
     "control_round_s": ParameterInfo("s", "one round of a small control message [alpha_s]", 3.0),
     "message_s": ParameterInfo("s", "latency of one large MPI message besides the wire's [alpha]", 3.0),
+    "busy_wait_s": ParameterInfo(
+        "s",
+        "Horovod's thread waits that long for a core, at each message, when compute holds all of them",
+        3.0,
+    ),
     "tensor_s": ParameterInfo("s", "Horovod's work per gradient in a bucket [c_f + c_cb + k_m]", 3.0),
     "bucket_s": ParameterInfo("s", "Horovod's work per bucket [c_0]", 3.0),
     "fuse_s_per_byte": ParameterInfo("s/B", "copy into or out of the fusion buffer [1/mu_in, 1/mu_out]", 2.0),

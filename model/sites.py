@@ -83,6 +83,10 @@ class Sites:
         """`core_s` core seconds for each rank of every simulated host."""
         return {cpu_of(h.name): core_s * h.ranks * threads_per_rank / h.speed for h in self.hosts}
 
+    def saturated_by(self, threads_per_rank: float) -> bool:
+        """Do that many busy threads a rank leave no core idle on some host?"""
+        return any(threads_per_rank * host.ranks > host.cores - 0.5 for host in self.hosts)
+
     @property
     def slowest(self) -> float:
         """Speed of the slowest simulated core."""

@@ -18,6 +18,7 @@ from .collectives import Leg, lane_legs, rank_work, stock_legs
 from .fluid import Activity, Fluid, Running
 from .fusion import fuse, rounded_threshold
 from .horovod import CycleClock, control_s, negotiation_s
+from .openmpi import control_rounds
 from .scenario import Scenario
 from .sites import Sites, cpu_of
 from .workload import GradientTensor, backward_bulks
@@ -106,6 +107,9 @@ class _Step:
         self.marks: list[Mark] = []
         self.forward_end_s = 0.0
         self.backward_end_s = 0.0
+        self.computing = 0
+        threads = self.workload.cpu_share if self.workload.device == "cpu" else 0.0
+        self.saturates = threads > 0 and self.sites.saturated_by(threads)
 
     def run(self) -> StepRun:
         trainings = [
@@ -149,7 +153,9 @@ class _Step:
         speed = site.speed if on_cpu else 1.0
         with self.workers[host].request() as turn:
             yield turn
+            self.computing += 1
             yield self.fluid.start(Activity("compute", seconds * factor, needs, bound=speed))
+            self.computing -= 1
 
     def training(self, host: str, number: int) -> Process:
         work = self.workload
@@ -181,6 +187,10 @@ class _Step:
         yield from self.compute(host, self.workload.update_s * share, factor)
         self.mark(Kind.UPDATE, host, start_s)
 
+    def waking_s(self, times: int) -> float:
+        """Seconds that Horovod's threads wait for a core when they wake `times` times from now on."""
+        return times * self.costs.busy_wait_s if self.saturates and self.computing else 0.0
+
     # -- Horovod -------------------------------------------------------------------------------------------
 
     def enqueue(self, host: str, tensors: Sequence[GradientTensor], backward_s: float) -> Process:
@@ -205,6 +215,7 @@ class _Step:
         clock = CycleClock(self.scenario.cycle_s, self.costs.cycle_slack_s, agree_s)
         while True:
             yield self.wake
+            clock.control_s = agree_s + self.waking_s(control_rounds(ranks))
             start_s = clock.start_for(self.env.now)
             yield self.env.timeout(max(0.0, start_s - self.env.now))
             seen_s = dict.fromkeys(self.queued, self.env.now)
@@ -213,7 +224,7 @@ class _Step:
             self.wake = self.env.event()
             extra = 0.0 if self.scenario.cached else negotiation_s(self.costs, ranks, len(batch), latency)
             control_start_s = self.env.now
-            yield self.env.timeout(agree_s + extra)
+            yield self.env.timeout(agree_s + extra + self.waking_s(control_rounds(ranks)))
             self.mark_all(Kind.NEGOTIATE, control_start_s)
             for tensor in batch:
                 for host in self.sites.hosts:
@@ -272,8 +283,9 @@ class _Step:
                     "spin", float("inf"), {cpu_of(host.name): float(host.ranks)}, 1.0, self.costs.spin_weight
                 )
                 spinning.append(self.fluid.start(spin))
-        if leg.latency_s > 0:
-            yield self.env.timeout(leg.latency_s * noise)
+        latency_s = leg.latency_s + self.waking_s(leg.wakes)
+        if latency_s > 0:
+            yield self.env.timeout(latency_s * noise)
         if leg.activity is not None:
             activity = leg.activity
             if noise != 1.0:
