@@ -1,8 +1,20 @@
 """Emulated hosts on one Linux machine: real MPI, real TCP, shaped links."""
 
-from .lab import HostProcess, Lab
+from .flows import Collision, Flow, Sighting
+from .hosts import HostProcess
+from .lab import Lab
 from .network import WireCount
 from .rights import missing as missing_rights
 from .spec import HostSpec, LabSpec
 
-__all__ = ["HostProcess", "HostSpec", "Lab", "LabSpec", "WireCount", "missing_rights"]
+__all__ = [
+    "Collision",
+    "Flow",
+    "HostProcess",
+    "HostSpec",
+    "Lab",
+    "LabSpec",
+    "Sighting",
+    "WireCount",
+    "missing_rights",
+]

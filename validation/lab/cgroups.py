@@ -124,6 +124,25 @@ class Hierarchy:
             (group / "cpu.cfs_period_us").write_text(str(period))
             (group / "cpu.cfs_quota_us").write_text(str(quota))
 
+    def make_core(self, group: Path, speed: float) -> None:
+        """Make a group for one thread, below a host's group, with a quota of one core at `speed`. Raises OSError."""
+        group.mkdir(exist_ok=True)
+        if (
+            self.version == 2
+        ):  # Threads of one process in several groups: the host's group becomes their root.
+            (group / "cgroup.type").write_text("threaded")
+            (group.parent / "cgroup.subtree_control").write_text("+cpu")
+        self.set_quota(group, speed)
+
+    def threads(self, group: Path) -> list[int]:
+        """The threads that are in `group` itself."""
+        name = "cgroup.threads" if self.version == 2 else "tasks"
+        return [int(line) for line in (group / name).read_text().split()]
+
+    def move_thread(self, tid: int, group: Path) -> None:
+        """Put one thread into `group`. Raises OSError when it has ended."""
+        (group / ("cgroup.threads" if self.version == 2 else "tasks")).write_text(str(tid))
+
     def entry(self, group: Path) -> Path:
         """The file that takes "0" from a process that joins `group`."""
         return group / "cgroup.procs"

@@ -8,9 +8,12 @@ connections of each host and remembers how much each has sent.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import socket
 import struct
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +24,8 @@ BIG_BYTES = 4 << 20
 INTERVAL_S = 0.5
 
 _SOCK_DIAG_BY_FAMILY = 20
-_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
+_SOCK_DESTROY = 21
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _INET_DIAG_INFO = 2
 # Everything but LISTEN (10), TIME_WAIT (6) and CLOSE (7): these carry no data.
@@ -31,18 +35,32 @@ _BYTES_ACKED_OFFSET = 120
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction of one TCP connection, as seen on the host that sends."""
+    """One direction of one TCP connection, as seen on the host that sends; `cookie` is the kernel's name for it."""
 
     host: str
+    source: str
     source_port: int
     destination: str
     destination_port: int
-    inode: int
+    cookie: int
 
     @property
     def flow_class(self) -> int:
         """The number of the cap's class that carries it."""
         return flow_class(self.source_port, self.destination_port, self.destination)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """How much a flow has sent and acknowledged, bytes, and when it was first and last seen (monotonic, s)."""
+
+    sent_bytes: int
+    first_s: float
+    last_s: float
+
+    def overlaps(self, other: Sighting) -> bool:
+        """Whether both flows were open at the same time."""
+        return self.first_s <= other.last_s and other.first_s <= self.last_s
 
 
 @dataclass(frozen=True)
@@ -80,11 +98,30 @@ def sent_bytes(diag: socket.socket, host: str) -> dict[Flow, int]:
                 raise OSError(code, "inet_diag")
             message = answer[place + 16 : place + length]
             source_port, destination_port = struct.unpack_from(">HH", message, 4)
-            destination = socket.inet_ntoa(message[24:28])
-            if not destination.startswith("127."):
-                inode = struct.unpack_from("I", message, 68)[0]
-                found[Flow(host, source_port, destination, destination_port, inode)] = _bytes_acked(message)
+            source, destination = socket.inet_ntoa(message[8:12]), socket.inet_ntoa(message[24:28])
+            if source != destination and not destination.startswith("127."):
+                cookie = struct.unpack_from("Q", message, 44)[0]
+                flow = Flow(host, source, source_port, destination, destination_port, cookie)
+                found[flow] = _bytes_acked(message)
             place += length + 3 & ~3
+
+
+def cut(diag: socket.socket, flow: Flow) -> None:
+    """Abort a connection as a firewall would that forgot it: both ends get an error on their next call.
+
+    Raises OSError where the kernel lacks INET_DIAG_DESTROY, FileNotFoundError when the connection has ended.
+    """
+    ports = struct.pack(">HH", flow.source_port, flow.destination_port)
+    source = socket.inet_aton(flow.source).ljust(16, b"\0")
+    destination = socket.inet_aton(flow.destination).ljust(16, b"\0")
+    anyone = struct.pack("III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+    identity = ports + source + destination + anyone
+    request = struct.pack("BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _STATES) + identity
+    header = struct.pack("IHHII", 16 + len(request), _SOCK_DESTROY, _NLM_F_REQUEST | _NLM_F_ACK, 1, 0)
+    diag.send(header + request)
+    code = -struct.unpack_from("i", diag.recv(65536), 16)[0]
+    if code:
+        raise OSError(code, os.strerror(code))
 
 
 def _bytes_acked(message: bytes) -> int:
@@ -102,7 +139,7 @@ class FlowWatch:
 
     def __init__(self, diags: Mapping[str, socket.socket]) -> None:
         self._diags = diags
-        self._seen: dict[Flow, int] = {}
+        self._seen: dict[Flow, Sighting] = {}
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="vsketchdlc-lab-flows", daemon=True)
@@ -117,13 +154,21 @@ class FlowWatch:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> dict[Flow, int]:
-        """Look once more now; returns every flow ever seen with the most it was seen to have sent, bytes."""
+    def look(self) -> dict[Flow, Sighting]:
+        """Look once more now; returns every flow ever seen."""
         with self._lock:
             for host, diag in self._diags.items():
+                now = time.monotonic()
                 with contextlib.suppress(OSError):  # A dump that raced with a closing connection: next time.
-                    self._seen.update(sent_bytes(diag, host))
+                    for flow, sent in sent_bytes(diag, host).items():
+                        before = self._seen.get(flow)
+                        self._seen[flow] = Sighting(sent, before.first_s if before else now, now)
             return dict(self._seen)
+
+    def cut(self, flow: Flow) -> None:
+        """Abort an open connection. Raises OSError when the kernel cannot, or the connection has ended."""
+        with self._lock:
+            cut(self._diags[flow.host], flow)
 
     def forget(self) -> None:
         """Begin a new run."""
@@ -135,14 +180,20 @@ class FlowWatch:
             self.look()
 
 
-def collisions(seen: Mapping[Flow, int], big_bytes: int = BIG_BYTES) -> list[Collision]:
-    """Where two or more flows that sent at least `big_bytes` each had the same class on the same host."""
+def collisions(seen: Mapping[Flow, Sighting], big_bytes: int = BIG_BYTES) -> list[Collision]:
+    """Where flows that sent at least `big_bytes` each had the same class on the same host at the same time."""
     classes: dict[tuple[str, int], list[Flow]] = defaultdict(list)
-    for flow, sent in seen.items():
-        if sent >= big_bytes:
+    for flow, sighting in seen.items():
+        if sighting.sent_bytes >= big_bytes:
             classes[flow.host, flow.flow_class].append(flow)
-    return [
-        Collision(host, number, tuple(flows))
-        for (host, number), flows in sorted(classes.items())
-        if len(flows) > 1
-    ]
+    found = []
+    for (host, number), flows in sorted(classes.items()):
+        crossed = {
+            flow
+            for one, other in itertools.combinations(flows, 2)
+            if seen[one].overlaps(seen[other])
+            for flow in (one, other)
+        }
+        if crossed:
+            found.append(Collision(host, number, tuple(flow for flow in flows if flow in crossed)))
+    return found

@@ -203,6 +203,12 @@ class First:
             if request.get("list"):
                 say(client, {"processes": processes()})
                 return client.close()
+            if "signal_all" in request:
+                for process in processes():
+                    with contextlib.suppress(OSError):
+                        os.kill(process["pid"], request["signal_all"])
+                say(client, {"done": True})
+                return client.close()
             if len(fds) != 3:
                 raise Refused("a request needs the client's three standard streams")
             pid = start(request, fds)

@@ -11,48 +11,26 @@ import contextlib
 import json
 import os
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from ...errors import UserError
-from . import cgroups, environment, flows, network, rights
-from .flows import Collision, Flow
-from .spec import HostSpec, LabSpec
+from . import environment, flows, network, rights
+from .cores import CoreWatch, HostGroups
+from .flows import Collision, Flow, Sighting
+from .hosts import Host, HostConfig, HostProcess, StartingHost
+from .spec import LabSpec
 from .state import StateFolder, remove_leftovers
 
-_START_TIMEOUT_S = 20.0
-_HERE = Path(__file__).parent
 SWITCH = "switch"
-
-
-@dataclass
-class _Host:
-    """One running host: its first process, its namespaces' sockets."""
-
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    pid: int
-    link: network.NamespaceLink
-    diag: socket.socket
-
-
-@dataclass(frozen=True)
-class HostProcess:
-    """A process that runs in a host, with its numbers as the host sees them."""
-
-    pid: int
-    parent: int
-    session: int
-    state: str
-    name: str
-    argv: tuple[str, ...]
+_PACKAGE = Path(__file__).parents[2]
+_PRIVATE = ("/tmp", "/dev/shm")
 
 
 class Lab:
@@ -67,11 +45,12 @@ class Lab:
     def __init__(self, spec: LabSpec, *, shared: Iterable[str | Path] = ()) -> None:
         self.spec = spec
         self._shared = _shared_folders(shared)
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, Host] = {}
         self._state: StateFolder | None = None
         self._agent = Path()
-        self._groups: dict[str, list[Path]] = {}
+        self._groups: HostGroups | None = None
         self._watch: flows.FlowWatch | None = None
+        self._core_watch: CoreWatch | None = None
         self._running: list[subprocess.Popen[Any]] = []
         self._lock = threading.Lock()
 
@@ -148,27 +127,8 @@ class Lab:
         ``kill()`` kills the command's whole session. Exit status 127: the command could not be started.
         Raises UserError for a host that the lab does not have.
         """
-        state = self._alive()
-        if host not in self.spec.names:
-            raise UserError(f"lab: there is no host '{host}'; the hosts are {', '.join(self.spec.names)}")
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                str(_HERE / "agent.py"),
-                "run",
-                str(state.socket(host)),
-                *map(str, argv),
-            ],
-            env=environment.command_environment(self._agent, os.environ, env),
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            **popen,
-        )
+        environ = environment.command_environment(self._agent, os.environ, env)
+        process = self._host(host).start(argv, environ, cwd, (stdin, stdout, stderr), **popen)
         with self._lock:
             self._running = [other for other in self._running if other.poll() is None]
             self._running.append(process)
@@ -180,23 +140,15 @@ class Lab:
 
     def processes(self, host: str) -> list[HostProcess]:
         """What runs in a host now, its first process left out. Useful to see what a job has left behind."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(10)
-            client.connect(str(self._alive().socket(host)))
-            body = json.dumps({"list": True}).encode()
-            client.sendall(len(body).to_bytes(4, "big") + body)
-            found = json.loads(client.makefile("rb").readline())["processes"]
-        return [HostProcess(**{**process, "argv": tuple(process["argv"])}) for process in found]
+        return self._host(host).processes()
 
     def bytes_on_wire(self) -> dict[str, network.WireCount]:
         """What has crossed each host's interface since the lab started."""
-        self._alive()
-        return {name: network.count(self._hosts[name].pid) for name in self.spec.names}
+        return {name: network.count(self._host(name).pid) for name in self.spec.names if name in self._hosts}
 
-    def flows(self) -> dict[Flow, int]:
-        """TCP flows between hosts, those open now and those seen earlier, with the bytes each has sent."""
-        self._alive()
-        assert self._watch is not None
+    def flows(self) -> dict[Flow, Sighting]:
+        """TCP flows between hosts, those open now and, with a flow cap, those seen twice a second earlier."""
+        assert self._alive() and self._watch is not None
         return self._watch.look()
 
     def forget_flows(self) -> None:
@@ -205,29 +157,74 @@ class Lab:
             self._watch.forget()
 
     def collisions(self) -> list[Collision]:
-        """Big flows that had to share one per-flow cap; if there are any, the run is void.
+        """Big flows that had to share one per-flow cap at the same time; if there are any, the run is void.
 
         Always empty without a flow cap. A flow that lived less than half a second may go unseen.
         """
-        if all(self.spec.host(name).flow_cap_bits_per_s is None for name in self.spec.names):
+        if all(host.wire is None or host.wire.flow_cap_bits_per_s is None for host in self._hosts.values()):
             return []
         return flows.collisions(self.flows())
 
     def temporary_folder(self, host: str) -> Path:
         """Where the host's /tmp is for processes outside the lab."""
-        return self._alive().host_folder(host) / "tmp"
+        return self._alive().host_folder(self._host(host).name) / "tmp"
+
+    def set_nic(self, host: str, bits_per_s: float) -> None:
+        """Give a running host's NIC another rate; ``math.inf`` is no limit."""
+        self._wire(host).set_nic(bits_per_s)
+
+    def set_flow_cap(self, host: str, bits_per_s: float | None) -> None:
+        """Give each flow that a running host sends another cap; None is none."""
+        self._wire(host).set_flow_cap(bits_per_s)
+
+    def slow_flow(self, flow: Flow, bits_per_s: float) -> None:
+        """Slow one flow down (or nearly stop it: 1000 bit/s); its host needs a flow cap. Raises UserError."""
+        self._wire(flow.host).set_flow_rate(flow.flow_class, bits_per_s)
+
+    def cut_flow(self, flow: Flow) -> None:
+        """Abort one open connection: both ends see a reset. Raises UserError when it has ended already."""
+        assert self._alive() and self._watch is not None
+        try:
+            self._watch.cut(flow)
+        except OSError as error:
+            raise UserError(f"lab: the flow {flow} cannot be cut: {error.strerror}") from None
+
+    def link_down(self, host: str) -> None:
+        """Pull a host's cable: packets vanish, and neither end is told."""
+        self._wire(host).pull()
+
+    def link_up(self, host: str) -> None:
+        """Put the cable back."""
+        self._wire(host).plug()
+
+    def set_speed(self, host: str, speed: float) -> None:
+        """Make a running host's cores slower or faster; it must have `cores` in its spec. Raises UserError."""
+        cores = self.spec.host(self._host(host).name).cores
+        if cores is None or self._groups is None:
+            raise UserError(f"lab: {host} has no CPU quota to change; give it cores")
+        self._groups.set_speed(host, cores, speed)
+
+    def pause(self, host: str) -> None:
+        """Stop every process of a host where it is (SIGSTOP); its kernel still answers the network."""
+        self._host(host).signal_all(signal.SIGSTOP)
+
+    def resume(self, host: str) -> None:
+        """Let a paused host go on."""
+        self._host(host).signal_all(signal.SIGCONT)
+
+    def crash(self, host: str) -> None:
+        """End a host as a power cut does: its peers hear nothing any more, not even that connections closed."""
+        self.link_down(host)
+        self._hosts.pop(host).end()
 
     def close(self) -> None:
         """End everything in the hosts and remove the lab; may be called twice."""
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        for watch in (self._watch, self._core_watch):
+            if watch is not None:
+                watch.stop()
+        self._watch = self._core_watch = None
         for host in self._hosts.values():
-            host.control.close()
-            host.link.close()
-            host.diag.close()
-        for host in self._hosts.values():
-            host.process.wait()
+            host.end()
         self._hosts.clear()
         for process in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -242,6 +239,19 @@ class Lab:
             raise UserError("lab: it is closed; use it inside its with block")
         return self._state
 
+    def _host(self, name: str) -> Host:
+        self._alive()
+        if name not in self.spec.names:
+            raise UserError(f"lab: there is no host '{name}'; the hosts are {', '.join(self.spec.names)}")
+        if name not in self._hosts:
+            raise UserError(f"lab: host {name} has crashed")
+        return self._hosts[name]
+
+    def _wire(self, name: str) -> network.Wire:
+        wire = self._host(name).wire
+        assert wire is not None
+        return wire
+
     def _start(self) -> None:
         state = self._alive()
         self._agent = environment.write_programs(state)
@@ -249,137 +259,66 @@ class Lab:
         (state.path / "login.json").write_text(json.dumps(login))
         lines = [f"{network.address(number)} {name}" for number, name in enumerate(self.spec.names)]
         (state.path / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
-        self._make_groups(state)
-        owner = os.pidfd_open(os.getpid())
-        try:
-            started = {name: self._launch(state, name, owner) for name in (SWITCH, *self.spec.names)}
-            for name, (process, control) in started.items():
-                self._hosts[name] = _await_ready(name, process, control)
-        finally:
-            os.close(owner)
-            for name, (process, control) in started.items():
-                if name not in self._hosts:
-                    control.close()
-                    process.wait()
-        self._join()
+        self._groups = HostGroups.make(state, self.spec)
+        self._start_hosts(state)
+        switch = self._hosts[SWITCH]
+        network.make_bridge(switch.link)
+        limit_arrivals = self.spec.hosts > 2 or not self.spec.uniform_nic
+        for number, name in enumerate(self.spec.names):
+            host = self._hosts[name]
+            host.wire = network.join(
+                number, self.spec.host(name), switch.link, host.link, host.pid, limit_arrivals
+            )
         self._watch = flows.FlowWatch({name: self._hosts[name].diag for name in self.spec.names})
         if any(self.spec.host(name).flow_cap_bits_per_s is not None for name in self.spec.names):
             self._watch.start()
+        self._core_watch = self._groups.core_watch()
+        if self._core_watch is not None:
+            self._core_watch.start()
 
-    def _make_groups(self, state: StateFolder) -> None:
-        """One control group a host where it has a quota or cores of its own; `_groups` are the files to join by."""
-        hosts = [self.spec.host(name) for name in self.spec.names]
-        quotas = {host.name: host.quota_cores for host in hosts if host.quota_cores is not None}
-        cpus = {host.name: host.cpus for host in hosts if host.cpus}
-        for controller, wanted in (("cpu", quotas), ("cpuset", cpus)):
-            if not wanted:
-                continue
-            hierarchy = cgroups.Hierarchy.find(controller)
-            top = hierarchy.group(state.name)
-            state.note_group(top)
-            hierarchy.make_top(top, controller)
-            for name in wanted:
-                group = hierarchy.group(state.name, name)
-                if controller == "cpu":
-                    hierarchy.make(group, quotas[name])
-                else:
-                    hierarchy.make_cpuset(group, cpus[name])
-                entry = hierarchy.entry(group)
-                if entry not in self._groups.setdefault(name, []):
-                    self._groups[name].append(entry)
+    def _start_hosts(self, state: StateFolder) -> None:
+        owner = os.pidfd_open(os.getpid())
+        started: list[StartingHost] = []
+        try:
+            started += [StartingHost(self._config(state, name), owner) for name in (SWITCH, *self.spec.names)]
+            for starting in started:
+                self._hosts[starting.config.name] = starting.ready()
+        finally:
+            os.close(owner)
+            for starting in started:
+                if starting.config.name not in self._hosts:
+                    starting.abandon()
 
-    def _launch(
-        self, state: StateFolder, name: str, owner: int
-    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        host = HostSpec(SWITCH, 0) if name == SWITCH else self.spec.host(name)
+    def _config(self, state: StateFolder, name: str) -> HostConfig:
+        assert self._groups is not None
         folder = state.host_folder(name)
         (folder / "tmp").mkdir(parents=True)
         (folder / "tmp").chmod(0o1777)
-        config = {
-            "name": name,
-            "owner_pidfd": owner,
-            "socket": str(state.socket(name)),
-            "tmp": str(folder / "tmp"),
-            "hosts_file": str(state.path / "hosts"),
-            "shared": [str(path) for path in self._shared],
-            "cgroup_files": [str(entry) for entry in self._groups.get(name, [])],
-            "clock_offset_ns": round(host.clock_offset_s * 1e9),
-        }
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), owner),
-                start_new_session=True,
-                cwd="/",
-            )
-        ours.sendall(json.dumps(config).encode() + b"\n")
-        return process, ours
-
-    def _join(self) -> None:
-        switch = self._hosts[SWITCH]
-        network.attempt("making a bridge", lambda: network.make_bridge(switch.link))
-        limit_arrivals = self.spec.hosts > 2 or not self.spec.uniform_nic
-        for number, name in enumerate(self.spec.names):
-            host, spec = self._hosts[name], self.spec.host(name)
-            network.attempt(
-                f"wiring {name}",
-                lambda: network.wire(number, switch.link, host.link, host.pid),  # noqa: B023
-            )
-            network.attempt(
-                f"shaping the NIC of {name}",
-                lambda: network.shape(number, spec, switch.link, host.link, limit_arrivals),  # noqa: B023
-            )
-
-
-def _await_ready(name: str, process: subprocess.Popen[bytes], control: socket.socket) -> _Host:
-    """The host once its first process is ready; raises UserError with the reason when it cannot start."""
-    control.settimeout(_START_TIMEOUT_S)
-    heard, pid, fds = b"", 0, []
-    try:
-        while True:
-            piece, got, _, _ = socket.recv_fds(control, 65536, 8)
-            fds += got
-            heard += piece
-            *lines, heard = heard.split(b"\n")
-            answers = [json.loads(line) for line in lines]
-            for answer in answers:
-                if "error" in answer:
-                    raise UserError(f"lab: {name} cannot start: {answer['error']}")
-                pid = answer.get("pid", pid)
-            if pid and len(fds) == 3:
-                break
-            if not piece:
-                raise UserError(f"lab: {name} cannot start: its first process ended")
-    except TimeoutError:
-        raise UserError(
-            f"lab: {name} did not start within {_START_TIMEOUT_S:g} s; is the machine overloaded?"
-        ) from None
-    finally:
-        if not (pid and len(fds) == 3):
-            for fd in fds:
-                os.close(fd)
-    route, raw, diag = (socket.socket(fileno=fd) for fd in fds)
-    return _Host(process, control, pid, network.NamespaceLink(route, raw), diag)
+        offset_s = 0.0 if name == SWITCH else self.spec.host(name).clock_offset_s
+        return HostConfig(
+            name=name,
+            socket=str(state.socket(name)),
+            tmp=str(folder / "tmp"),
+            hosts_file=str(state.path / "hosts"),
+            shared=[str(path) for path in self._shared],
+            cgroup_files=[str(entry) for entry in self._groups.entries(name)],
+            clock_offset_ns=round(offset_s * 1e9),
+        )
 
 
 def _shared_folders(asked: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Folders below the private ones that hosts must see all the same, outermost first."""
-    needed = [Path(path).resolve() for path in asked]
-    needed += [Path.cwd(), Path(sys.prefix), _HERE.parents[1]]
+    """Folders below the private ones that hosts must see all the same, outermost first.
+
+    Raises UserError for one that does not exist.
+    """
+    try:
+        needed = [Path(path).resolve() for path in asked] + [Path.cwd(), Path(sys.prefix), _PACKAGE]
+    except OSError as error:
+        raise UserError(
+            f"lab: the folder you are in is gone ({error.strerror}); change to another one"
+        ) from None
     for path in needed:
         if not path.is_dir():
             raise UserError(f"lab: shared folder {path} does not exist; make it first")
-    private = [
-        path
-        for path in needed
-        if any(path.is_relative_to(top) and path != Path(top) for top in ("/tmp", "/dev/shm"))
-    ]
-    return tuple(
-        path
-        for path in sorted(set(private))
-        if not any(path != other and path.is_relative_to(other) for other in private)
-    )
+    hidden = {path for path in needed for top in _PRIVATE if path.is_relative_to(top) and path != Path(top)}
+    return tuple(path for path in sorted(hidden) if not any(other in path.parents for other in hidden))

@@ -7,20 +7,14 @@ The tree on an interface that caps flows::
       1:1000-1fff   one per hash of (ports, destination): small guaranteed rate, ceil = cap, borrows from 1:1
 
 Two flows in one class share one cap; with four flows that happens once in 700 runs, and `flows.py` sees it.
-
-The classes are written with messages packed here: 4,096 of them take 0.6 s, through pyroute2 2.5 s.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import struct
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .network import NamespaceLink
+from .requests import CREATE, EXCLUSIVE, attribute, request
 
 FLOW_CLASSES = 4096
 FIRST_FLOW_CLASS = 0x1000
@@ -32,8 +26,10 @@ LARGEST_PACKET_BYTES = 65536 + 512
 
 _HASH_FACTOR = 0x9E3779B1
 _ADDRESS_FACTOR = 0x85EBCA6B
-_RTM_NEWTCLASS, _RTM_NEWTFILTER = 40, 44
-_REQUEST, _ACK, _CREATE, _EXCL = 0x1, 0x4, 0x400, 0x200
+_RTM_NEWQDISC, _RTM_NEWTCLASS, _RTM_NEWTFILTER = 36, 40, 44
+_ROOT = 0xFFFFFFFF
+_QDISC = 0x10000
+_NIC_CLASS = 1
 _ETH_P_ALL = 0x0003
 _TICK_NS = 64
 
@@ -78,52 +74,55 @@ def flow_filter() -> list[tuple[int, int, int, int]]:
     ]
 
 
-def limit_sending(
-    link: NamespaceLink, index: int, nic_bits_per_s: float, cap_bits_per_s: float | None
-) -> None:
-    """Shape what leaves through interface `index`: `nic_bits_per_s` in all, `cap_bits_per_s` for each flow."""
-    link.ip.tc("add", "htb", index, 0x10000, default=DEFAULT_CLASS)
-    nic = nic_bits_per_s / 8
-    _send(
-        link.raw,
-        [
-            _class(index, 1, 0x10000, nic, nic, nic / 1000),
-            _class(index, DEFAULT_CLASS, 0x10001, nic, nic, nic / 1000),
-        ],
-    )
-    if cap_bits_per_s is not None:
-        set_flow_cap(link, index, nic_bits_per_s, cap_bits_per_s, new=True)
-        _send(link.raw, [_filter(index)])
+def limit_nic(sock: socket.socket, index: int, bits_per_s: float) -> None:
+    """Limit what leaves through interface `index` to `bits_per_s` (wire bits, Ethernet headers counted)."""
+    settings = attribute(
+        2, struct.pack("IIIII", 3, 10, DEFAULT_CLASS, 0, 0)
+    )  # TCA_HTB_INIT: version, r2q, default
+    body = _traffic(index, _QDISC, _ROOT, 0, "htb", settings)
+    request(sock, [(_RTM_NEWQDISC, CREATE | EXCLUSIVE, body)])
+    set_nic(sock, index, bits_per_s, new=True)
 
 
-def set_flow_cap(
-    link: NamespaceLink, index: int, nic_bits_per_s: float, cap_bits_per_s: float, *, new: bool
+def set_nic(sock: socket.socket, index: int, bits_per_s: float, *, new: bool) -> None:
+    """Make, or change while traffic flows, the rate of an interface that `limit_nic` limited."""
+    rate = bits_per_s / 8
+    top = _class(index, _NIC_CLASS, _QDISC, rate, rate)
+    rest = _class(index, DEFAULT_CLASS, _QDISC + _NIC_CLASS, rate, rate)
+    request(sock, [(_RTM_NEWTCLASS, _how(new), body) for body in (top, rest)])
+
+
+def set_flow_caps(
+    sock: socket.socket, index: int, nic_bits_per_s: float, cap_bits_per_s: float, *, new: bool
 ) -> None:
-    """Make, or change while traffic flows, all flow classes of an interface."""
-    guaranteed = max(nic_bits_per_s / 8 / FLOW_CLASSES, 1000.0)
+    """Make, or change while traffic flows, all flow classes of an interface; `new` also adds the filter."""
+    bodies = [_flow_class(index, number, nic_bits_per_s, cap_bits_per_s) for number in range(FLOW_CLASSES)]
+    messages = [(_RTM_NEWTCLASS, _how(new), body) for body in bodies]
+    if new:
+        messages.append((_RTM_NEWTFILTER, _how(new), _filter(index)))
+    request(sock, messages)
+
+
+def set_one_flow_cap(
+    sock: socket.socket, index: int, nic_bits_per_s: float, cap_bits_per_s: float, number: int
+) -> None:
+    """Give one flow class a cap of its own."""
+    body = _flow_class(index, number, nic_bits_per_s, cap_bits_per_s)
+    request(sock, [(_RTM_NEWTCLASS, _how(False), body)])
+
+
+def _how(new: bool) -> int:
+    return CREATE | EXCLUSIVE if new else 0
+
+
+def _flow_class(index: int, number: int, nic_bits_per_s: float, cap_bits_per_s: float) -> bytes:
     cap = cap_bits_per_s / 8
-    messages = [
-        _class(index, FIRST_FLOW_CLASS + number, 0x10001, min(guaranteed, cap), cap, cap / 1000, new=new)
-        for number in range(FLOW_CLASSES)
-    ]
-    _send(link.raw, messages)
+    guaranteed = min(cap, max(nic_bits_per_s / 8 / FLOW_CLASSES, 1000.0))
+    return _class(index, FIRST_FLOW_CLASS + number, _QDISC + _NIC_CLASS, guaranteed, cap)
 
 
-def _attribute(kind: int, data: bytes) -> bytes:
-    return struct.pack("HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)
-
-
-def _traffic_message(
-    kind: int, flags: int, index: int, handle: int, parent: int, info: int, *attributes: bytes
-) -> bytes:
-    body = struct.pack("BBHiIII", 0, 0, 0, index, handle, parent, info) + b"".join(attributes)
-    return struct.pack("IHHII", 16 + len(body), kind, flags | _REQUEST, 0, 0) + body
-
-
-def _class(
-    index: int, minor: int, parent: int, rate: float, ceil: float, burst: float, *, new: bool = True
-) -> bytes:
-    """One HTB class; `rate` and `ceil` in bytes a second, `burst` bytes above `ceil` at once."""
+def _class(index: int, minor: int, parent: int, rate: float, ceil: float) -> bytes:
+    """One HTB class; `rate` and `ceil` in bytes a second."""
 
     def spec(bytes_per_s: float) -> bytes:  # struct tc_ratespec, link layer Ethernet
         return struct.pack("BBHhHI", 0, 1, 0, 0, 0, min(round(bytes_per_s), 0xFFFFFFFF))
@@ -131,51 +130,29 @@ def _class(
     def ticks(size: float, bytes_per_s: float) -> int:
         return min(round(size / bytes_per_s * 1e9 / _TICK_NS), 0xFFFFFFFF)
 
-    bucket = max(burst, LARGEST_PACKET_BYTES)
+    bucket = max(
+        ceil / 1000, LARGEST_PACKET_BYTES
+    )  # a millisecond's worth, so that a late timer loses nothing
     own_bucket = bucket if rate == ceil else 2048
     parameters = spec(rate) + spec(ceil)
     parameters += struct.pack(
         "IIIII", ticks(own_bucket, rate), ticks(bucket, ceil), LARGEST_PACKET_BYTES, 0, 0
     )
-    options = _attribute(1, parameters)
+    options = attribute(1, parameters)
     for kind, value in ((6, rate), (7, ceil)):
         if value > 0xFFFFFFFF:
-            options += _attribute(kind, struct.pack("Q", round(value)))
-    flags = _CREATE | _EXCL if new else 0
-    kind_and_options = _attribute(1, b"htb\0"), _attribute(2, options)
-    return _traffic_message(_RTM_NEWTCLASS, flags, index, 0x10000 + minor, parent, 0, *kind_and_options)
+            options += attribute(kind, struct.pack("Q", round(value)))
+    return _traffic(index, _QDISC + minor, parent, 0, "htb", options)
 
 
 def _filter(index: int) -> bytes:
     program = flow_filter()
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    options = _attribute(4, struct.pack("H", len(program))) + _attribute(5, code)
-    info = 1 << 16 | socket.htons(_ETH_P_ALL)
-    kind_and_options = _attribute(1, b"bpf\0"), _attribute(2, options)
-    return _traffic_message(_RTM_NEWTFILTER, _CREATE | _EXCL, index, 0, 0x10000, info, *kind_and_options)
+    options = attribute(4, struct.pack("H", len(program))) + attribute(5, code)
+    return _traffic(index, 0, _QDISC, 1 << 16 | socket.htons(_ETH_P_ALL), "bpf", options)
 
 
-def _send(sock: socket.socket, messages: list[bytes], together: int = 64) -> None:
-    """Send requests in bunches and wait for the last answer of each; raises OSError as the kernel answers."""
-    for first in range(0, len(messages), together):
-        bunch = messages[first : first + together]
-        last = bytearray(bunch[-1])
-        flags, sequence = struct.unpack_from("=HI", last, 6)[0] | _ACK, first + 1
-        struct.pack_into("=HI", last, 6, flags, sequence)
-        sock.send(b"".join(bunch[:-1]) + bytes(last))
-        _await(sock, sequence)
-
-
-def _await(sock: socket.socket, sequence: int) -> None:
-    while True:
-        answer = sock.recv(65536)
-        place = 0
-        while place + 16 <= len(answer):
-            length, kind, _, number, _ = struct.unpack_from("IHHII", answer, place)
-            if kind == 2:  # NLMSG_ERROR, also an acknowledgement
-                code = -struct.unpack_from("i", answer, place + 16)[0]
-                if code:
-                    raise OSError(code, f"{os.strerror(code)} ({errno.errorcode.get(code, code)})")
-                if number == sequence:
-                    return
-            place += max(16, length + 3 & ~3)
+def _traffic(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
+    """The body of a traffic control message: struct tcmsg and the two attributes that all kinds have."""
+    head = struct.pack("BBHiIII", 0, 0, 0, index, handle, parent, info)
+    return head + attribute(1, kind.encode() + b"\0") + attribute(2, options)
