@@ -6,6 +6,7 @@ import typer
 
 from .collect_command import collect
 from .exports.command import export
+from .imports.command import import_
 from .record_command import trace
 from .report_command import report
 
@@ -16,3 +17,4 @@ def register(app: typer.Typer) -> None:
     app.command()(collect)
     app.command()(report)
     app.command()(export)
+    app.command("import")(import_)

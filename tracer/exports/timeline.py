@@ -136,7 +136,7 @@ def define_timeline(
         union all
         select pid, step_key, kind_order, not waiting as nests,
             case when waiting or track is null then concat_ws(': ', track, kind) else track end as label,
-            concat_ws(' ', kind, subject) as name, kind, step, tensor, layer, bucket, bytes, peer, flow, lane,
+            case when kind = 'operator' then coalesce(layer, kind) else concat_ws(' ', kind, subject) end as name, kind, step, tensor, layer, bucket, bytes, peer, flow, lane,
             t_start_ns as t0, greatest(coalesce(t_end_ns, t_start_ns), t_start_ns + 1) as t1
         from placed
         """
