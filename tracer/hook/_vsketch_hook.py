@@ -26,6 +26,8 @@ class Library:
         self.mark = native.vsketch_mark
         self.marker = ctypes.cast(native.vsketch_marker, ctypes.c_void_p)
         self.recording = native.vsketch_recording
+        self.sample = native.vsketch_sample
+        self.join = native.vsketch_join
         native.vsketch_folder.restype = ctypes.c_char_p
         self._folder = native.vsketch_folder
         native.vsketch_identity.argtypes = [ctypes.c_char_p]

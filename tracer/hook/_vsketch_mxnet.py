@@ -92,6 +92,7 @@ class Hook:
 
     def after_autograd(self, module: Any) -> None:
         """Wrap the two C functions through which every record() and backward() goes."""
+        self.library.join()
         native = self.mxnet = module._LIB
         set_recording, backward = native.MXAutogradSetIsRecording, native.MXAutogradBackwardEx
 
@@ -128,6 +129,7 @@ class Hook:
         self.mark_forward = before or self.library.recording()
         if self.mark_forward:
             self.library.mark(FORWARD_BEGIN, self.steps)
+            self.library.sample()
 
     def push_marker(self, mark: Any, count: Any, handles: Any) -> None:
         """Have the engine stamp `mark` as soon as the arrays `handles` are written."""

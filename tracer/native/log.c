@@ -28,6 +28,7 @@ static pthread_key_t at_thread_end;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static _Atomic uint32_t log_number;
 static _Atomic int64_t bytes_left;
+static _Atomic uint32_t thread_ids[VSK_THREADS];
 static _Atomic uint64_t homeless; /* events of threads that could not have a log */
 
 static void release(void *data) {
@@ -85,7 +86,8 @@ static struct thread_log *open_log(void) {
     size_t room = strlen(folder) + 40;
     struct thread_log *log = calloc(1, sizeof *log + room);
     if (!log) return NULL;
-    snprintf(log->path, room, "%s/%u.%ld.log", folder, atomic_fetch_add(&log_number, 1), syscall(SYS_gettid));
+    uint32_t number = atomic_fetch_add(&log_number, 1);
+    snprintf(log->path, room, "%s/%u.%ld.log", folder, number, syscall(SYS_gettid));
     log->header = extend(log->path, 0, VSK_HEADER_BYTES);
     if (!log->header) {
         vsk_say("tracing of a thread stopped, training goes on: %s: %s", log->path, strerror(errno));
@@ -93,9 +95,19 @@ static struct thread_log *open_log(void) {
         return NULL;
     }
     fill_header(log->header);
+    if (number < VSK_THREADS) atomic_store(&thread_ids[number], log->header->tid);
     log->file_end = VSK_HEADER_BYTES;
     pthread_setspecific(at_thread_end, log);
     return log;
+}
+
+int vsk_threads(uint32_t *tids) {
+    int count = 0;
+    for (uint32_t i = 0, end = atomic_load(&log_number); i < end && i < VSK_THREADS; i++) {
+        uint32_t tid = atomic_load_explicit(&thread_ids[i], memory_order_relaxed);
+        if (tid) tids[count++] = tid;
+    }
+    return count;
 }
 
 static int stop(struct thread_log *log, enum vsk_stop why, const char *reason) {

@@ -121,8 +121,7 @@ static uint64_t begin(struct call *call) {
     call->comm_number = communicator(call->comm);
     call->number = communicators[call->comm_number].calls++;
     if (call->number % 64 == 0) vsk_gather_look();
-    call->wanted = atomic_load_explicit(&vsk_recording, memory_order_relaxed) ||
-                   atomic_load_explicit(&vsk_under_way, memory_order_relaxed) > 0;
+    call->wanted = vsk_wanted_now();
     return call->wanted ? vsk_now() : 0;
 }
 
@@ -292,6 +291,7 @@ static void initialised(void) {
 typedef int (*init_t)(int *, char ***);
 VSK_PUBLIC int MPI_Init(int *argc, char ***argv) {
     NEXT(init_t, "MPI_Init")
+    vsk_join();
     int status = next(argc, argv);
     if (status == 0 && depth == 0) initialised();
     return status;
@@ -300,6 +300,7 @@ VSK_PUBLIC int MPI_Init(int *argc, char ***argv) {
 typedef int (*init_thread_t)(int *, char ***, int, int *);
 VSK_PUBLIC int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     NEXT(init_thread_t, "MPI_Init_thread")
+    vsk_join();
     depth++;
     int status = next(argc, argv, required, provided);
     depth--;

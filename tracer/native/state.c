@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <sched.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ _Atomic int vsk_under_way;
 static _Atomic int known; /* 0 environment not read, 1 traced, -1 not traced */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int first_step, last_step, every = 1, windowed;
-static int enabled;
+static _Atomic int enabled;
 static char base[3072], folder[3584];
 static int folder_failed;
 
@@ -53,12 +54,25 @@ static void read_window(void) {
     }
 }
 
+static void toggle(int number) {
+    (void)number;
+    enabled = !enabled;
+    decide();
+}
+
+/* Open MPI hands SIGUSR2 of the launcher on to every rank. */
+static void listen_for_signal(void) {
+    struct sigaction action = {.sa_handler = toggle, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR2, &action, NULL);
+}
+
 static int read_environment(void) {
     const char *place = getenv("VSKETCH_DIR");
     if (!place || place[0] != '/' || strlen(place) >= sizeof base) return -1;
     strcpy(base, place);
     read_window();
     enabled = !(getenv("VSKETCH_ARMED") && getenv("VSKETCH_ARMED")[0] == '1');
+    if (!enabled) listen_for_signal();
     pthread_atfork(NULL, NULL, forget_in_child);
     decide();
     return 1;
@@ -190,6 +204,9 @@ VSK_PUBLIC void vsketch_step(int step) {
     atomic_store_explicit(&vsk_step, step, memory_order_relaxed);
     decide();
 }
+
+/* This process is part of a training job (the hook saw mxnet): follow its TCP traffic. */
+VSK_PUBLIC void vsketch_join(void) { vsk_join(); }
 
 VSK_PUBLIC const char *vsketch_folder(void) { return vsk_folder(); }
 

@@ -30,7 +30,9 @@
  *   VSKETCH_MAX_BYTES   limit for the logs of one process (default 1 GiB)
  *   VSKETCH_STEPS       "A:B": record steps A <= s < B only
  *   VSKETCH_EVERY       "N": of those, record every Nth
- *   VSKETCH_ARMED       "1": start switched off; vsketch_switch(1) starts
+ *   VSKETCH_ARMED       "1": start switched off; vsketch_switch(1) or SIGUSR2 starts, SIGUSR2 again stops
+ *   VSKETCH_TCP         "0": no TCP events
+ *   VSKETCH_TCP_INFO_MS least time between two looks at a connection's TCP_INFO (default 100, 0: never)
  */
 #ifndef VSKETCHDLC_VSKETCH_H
 #define VSKETCHDLC_VSKETCH_H
@@ -62,10 +64,29 @@ enum vsk_kind {
     VSK_COMM = 5,
     /* A mark of the start-up hook or of a marker operation. a: enum vsk_mark, b: step (signed). */
     VSK_MARK = 6,
+    /* Counters since the start of a thread, process or machine, ns. The duration field is a thread's number.
+     * THREAD_CPU b: user, c: system. THREAD_RUN b: on a core, c: runnable but waiting for a core.
+     * PROCESS_CPU b: user, c: system. HOST_CPU b: busy, c: idle, all cores together. */
+    VSK_THREAD_CPU = 7,
+    VSK_THREAD_RUN = 8,
+    VSK_PROCESS_CPU = 9,
+    VSK_HOST_CPU = 10,
+    /* A TCP connection seen for the first time, as text in several records. a: its number, b: eight bytes of the
+     * text, c: part; see tcp.c. */
+    VSK_CONN = 11,
+    /* Bytes that went into or came out of a connection in one call. a: connection, b: bytes of this direction before
+     * the call, c: bytes of the call. */
+    VSK_SEND = 12,
+    VSK_RECV = 13,
+    /* The kernel's view of a connection. a: connection; duration: retransmitted segments in all; b: smoothed round
+     * trip in us (low 32), congestion window in segments (high 32); c: delivery rate, bytes/s. */
+    VSK_TCP_INFO = 14,
 };
 
 #define VSK_FLAG_LONG 1
 #define VSK_FLAG_IN_PLACE 2
+#define VSK_FLAG_MIDDLE 4 /* CONN: bytes went through it before we counted */
+#define VSK_FLAG_END 8    /* CONN: the last part of the text */
 
 enum vsk_op { VSK_OP_OTHER, VSK_OP_ALLREDUCE, VSK_OP_BROADCAST, VSK_OP_ALLGATHER, VSK_OP_ALLTOALL, VSK_OP_REDUCESCATTER };
 
@@ -127,9 +148,22 @@ static inline int vsk_wanted(void) {
     return vsk_ready() && atomic_load_explicit(&vsk_recording, memory_order_relaxed);
 }
 
+/* As vsk_wanted(), or operations that were wanted are still under way. */
+static inline int vsk_wanted_now(void) {
+    return atomic_load_explicit(&vsk_recording, memory_order_relaxed) ||
+           atomic_load_explicit(&vsk_under_way, memory_order_relaxed) > 0;
+}
+
+/* tcp.c: the process has become part of a job; its TCP traffic is of interest from now on. */
+void vsk_join(void);
+
 /* log.c: the calling thread's log. */
 void vsk_record(enum vsk_kind kind, uint64_t start_ns, uint64_t end_ns, unsigned flags, unsigned a, uint64_t b,
                 uint64_t c);
+
+#define VSK_THREADS 256
+/* Numbers of the threads that have a log, up to VSK_THREADS of them; returns how many. */
+int vsk_threads(uint32_t *tids);
 
 /* gather.c: bring the logs of other hosts to rank 0's host over the job's own MPI. */
 void vsk_gather_announce(void);    /* after MPI_Init: tell rank 0 that this rank is traced */
