@@ -13,7 +13,7 @@ import pytest
 REQUIRE_LAB = "VSKETCHDLC_REQUIRE_LAB"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lab_rights() -> None:
     """Ask for this where a test needs the lab: skips with the reason, or fails where the lab is required."""
     from vsketchdlc.validation.lab import missing_rights
@@ -27,7 +27,10 @@ def lab_rights() -> None:
 
 @pytest.fixture
 def leaves_nothing() -> Iterator[None]:
-    """Ask for this to check that a test leaves no process, namespace, thread or open file behind."""
+    """Ask for this to check that a test leaves no process, thread, open file, lab folder or control group behind.
+
+    The lab's namespaces are held by processes only, so that no process is left means no namespace is left.
+    """
     before = Remains.now()
     yield
     for _ in range(100):
@@ -52,6 +55,11 @@ class Remains:
         }
         descendants = _descendants(os.getpid())
         names |= {f"process {pid} {words}" for pid, words in descendants.items()}
+        names |= {f"lab folder {path}" for path in Path("/var/tmp").glob(f"vsketchdlc-lab-*/{os.getpid()}-*")}
+        names |= {
+            f"control group {path}"
+            for path in Path("/sys/fs/cgroup").glob(f"**/vsketchdlc-lab-{os.getpid()}-*")
+        }
         return cls(names)
 
     def without(self, before: Remains) -> list[str]:

@@ -145,8 +145,9 @@ class FlowWatch:
         self._thread = threading.Thread(target=self._watch, name="vsketchdlc-lab-flows", daemon=True)
 
     def start(self) -> None:
-        """Begin looking."""
-        self._thread.start()
+        """Begin looking; may be called again."""
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def stop(self) -> None:
         """Stop looking; what was seen stays."""

@@ -170,12 +170,16 @@ class Lab:
         return self._alive().host_folder(self._host(host).name) / "tmp"
 
     def set_nic(self, host: str, bits_per_s: float) -> None:
-        """Give a running host's NIC another rate; ``math.inf`` is no limit."""
-        self._wire(host).set_nic(bits_per_s)
+        """Give a running host's NIC another rate, both ways; ``math.inf`` is no limit."""
+        wire = self._wire(host)
+        wire.limit_arrivals = True
+        wire.set_nic(bits_per_s)
 
     def set_flow_cap(self, host: str, bits_per_s: float | None) -> None:
         """Give each flow that a running host sends another cap; None is none."""
         self._wire(host).set_flow_cap(bits_per_s)
+        if self._watch is not None and bits_per_s is not None:
+            self._watch.start()
 
     def slow_flow(self, flow: Flow, bits_per_s: float) -> None:
         """Slow one flow down (or nearly stop it: 1000 bit/s); its host needs a flow cap. Raises UserError."""

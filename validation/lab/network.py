@@ -12,7 +12,7 @@ import math
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import UserError
@@ -22,6 +22,8 @@ from .spec import HostSpec
 
 INTERFACE = "e0"
 SUBNET = "10.77.0"
+# Slower, and HTB's debt for one large packet would outlast the next change of the rate.
+SLOWEST_BITS_PER_S = 1e6
 
 _RTM_NEWLINK = 16
 _IFF_UP = 1
@@ -75,43 +77,58 @@ class Wire:
     limit_arrivals: bool
     nic_bits_per_s: float = math.inf
     flow_cap_bits_per_s: float | None = None
+    _shaped: set[int] = field(default_factory=set)
+    _classes: bool = False
+    _own_rates: dict[int, float] = field(default_factory=dict)
 
     def set_nic(self, bits_per_s: float) -> None:
         """Give the NIC another rate; ``math.inf`` is as fast as the machine is."""
+        _check_slowest(bits_per_s)
         with _explained("changing a NIC's rate"):
-            rate = min(bits_per_s, shaping.FASTEST_BITS_PER_S)
-            if math.isfinite(self.nic_bits_per_s) or self.flow_cap_bits_per_s is not None:
-                shaping.set_nic(self.inside, self.interface, rate, new=False)
-                if self.limit_arrivals:
-                    shaping.set_nic(self.switch, self.port, rate, new=False)
-            elif math.isfinite(bits_per_s):
-                shaping.limit_nic(self.inside, self.interface, rate)
-                if self.limit_arrivals:
-                    shaping.limit_nic(self.switch, self.port, rate)
+            if self._shaped or math.isfinite(bits_per_s):
+                self._limit(min(bits_per_s, shaping.FASTEST_BITS_PER_S))
             self.nic_bits_per_s = bits_per_s
 
     def set_flow_cap(self, bits_per_s: float | None) -> None:
         """Give each flow that the host sends another cap; None is none but the NIC."""
         with _explained("changing the flow cap"):
-            nic = min(self.nic_bits_per_s, shaping.FASTEST_BITS_PER_S)
-            new = self.flow_cap_bits_per_s is None
-            if new and bits_per_s is None:
-                return
-            if new and not math.isfinite(self.nic_bits_per_s):
-                shaping.limit_nic(self.inside, self.interface, nic)
-                if self.limit_arrivals:
-                    shaping.limit_nic(self.switch, self.port, nic)
-            cap = nic if bits_per_s is None else min(bits_per_s, nic)
-            shaping.set_flow_caps(self.inside, self.interface, nic, cap, new=new)
-            self.flow_cap_bits_per_s = cap
+            if self.flow_cap_bits_per_s is not None and bits_per_s is None:
+                shaping.drop_filter(self.inside, self.interface)
+            elif bits_per_s is not None:
+                _check_slowest(bits_per_s)
+                self._cap(bits_per_s)
+            self.flow_cap_bits_per_s = bits_per_s
+            self._own_rates.clear()
+
+    def _cap(self, bits_per_s: float) -> None:
+        nic = min(self.nic_bits_per_s, shaping.FASTEST_BITS_PER_S)
+        if not self._shaped:
+            self._limit(nic)
+        shaping.set_flow_caps(self.inside, self.interface, nic, bits_per_s, new=not self._classes)
+        self._classes = True
+        if self.flow_cap_bits_per_s is None:
+            shaping.add_filter(self.inside, self.interface)
+
+    def _limit(self, nic_bits_per_s: float) -> None:
+        ends = [(self.inside, self.interface), (self.switch, self.port)]
+        for end, (sock, index) in enumerate(ends if self.limit_arrivals else ends[:1]):
+            if end in self._shaped:
+                shaping.set_nic(sock, index, nic_bits_per_s, new=False)
+            else:
+                shaping.limit_nic(sock, index, nic_bits_per_s)
+            self._shaped.add(end)
 
     def set_flow_rate(self, flow_class: int, bits_per_s: float) -> None:
-        """Give the flows of one class a cap of their own; needs a flow cap on the wire."""
+        """Give the flows of one class a cap of their own; needs a flow cap on the wire. Raises UserError."""
+        if not 1 <= bits_per_s <= shaping.FASTEST_BITS_PER_S:
+            raise UserError(f"lab: a flow's rate must be between 1 and 4e11 bit/s, got {bits_per_s:g}")
         if self.flow_cap_bits_per_s is None:
             raise UserError("lab: to slow one flow the host needs a flow_cap; give it one")
         with _explained("slowing a flow"):
             nic = min(self.nic_bits_per_s, shaping.FASTEST_BITS_PER_S)
-            shaping.set_one_flow_cap(self.inside, self.interface, nic, bits_per_s, flow_class)
+            faster = bits_per_s > self._own_rates.get(flow_class, self.flow_cap_bits_per_s)
+            shaping.set_one_flow_cap(self.inside, self.interface, nic, bits_per_s, flow_class, renew=faster)
+            self._own_rates[flow_class] = bits_per_s
 
     def pull(self) -> None:
         """Pull the cable: nothing passes, and neither end is told."""
@@ -172,6 +189,11 @@ def count(pid: int) -> WireCount:
             field = [int(number) for number in numbers.split()]
             return WireCount(field[8], field[0], field[9], field[1], field[3] + field[11])
     raise KeyError(INTERFACE)
+
+
+def _check_slowest(bits_per_s: float) -> None:
+    if not bits_per_s >= SLOWEST_BITS_PER_S:
+        raise UserError(f"lab: a rate must be at least {SLOWEST_BITS_PER_S:g} bit/s, got {bits_per_s:g}")
 
 
 def _copy(link: NamespaceLink) -> int:

@@ -26,11 +26,12 @@ LARGEST_PACKET_BYTES = 65536 + 512
 
 _HASH_FACTOR = 0x9E3779B1
 _ADDRESS_FACTOR = 0x85EBCA6B
-_RTM_NEWQDISC, _RTM_NEWTCLASS, _RTM_NEWTFILTER = 36, 40, 44
+_RTM_NEWQDISC, _RTM_NEWTCLASS, _RTM_DELTCLASS = 36, 40, 41
+_RTM_NEWTFILTER, _RTM_DELTFILTER = 44, 45
 _ROOT = 0xFFFFFFFF
 _QDISC = 0x10000
 _NIC_CLASS = 1
-_ETH_P_ALL = 0x0003
+_FILTER_INFO = 1 << 16 | socket.htons(0x0003)  # priority 1, all protocols
 _TICK_NS = 64
 
 
@@ -95,20 +96,35 @@ def set_nic(sock: socket.socket, index: int, bits_per_s: float, *, new: bool) ->
 def set_flow_caps(
     sock: socket.socket, index: int, nic_bits_per_s: float, cap_bits_per_s: float, *, new: bool
 ) -> None:
-    """Make, or change while traffic flows, all flow classes of an interface; `new` also adds the filter."""
+    """Make, or change while traffic flows, all flow classes of an interface."""
     bodies = [_flow_class(index, number, nic_bits_per_s, cap_bits_per_s) for number in range(FLOW_CLASSES)]
-    messages = [(_RTM_NEWTCLASS, _how(new), body) for body in bodies]
-    if new:
-        messages.append((_RTM_NEWTFILTER, _how(new), _filter(index)))
-    request(sock, messages)
+    request(sock, [(_RTM_NEWTCLASS, _how(new), body) for body in bodies])
+
+
+def add_filter(sock: socket.socket, index: int) -> None:
+    """Send flows to their classes from now on."""
+    request(sock, [(_RTM_NEWTFILTER, _how(True), _filter(index))])
+
+
+def drop_filter(sock: socket.socket, index: int) -> None:
+    """Send flows to the default class, which has no cap, from now on."""
+    body = _traffic(index, 0, _QDISC, _FILTER_INFO, "bpf", b"")
+    request(sock, [(_RTM_DELTFILTER, 0, body)])
 
 
 def set_one_flow_cap(
-    sock: socket.socket, index: int, nic_bits_per_s: float, cap_bits_per_s: float, number: int
+    sock: socket.socket, index: int, nic_bits_per_s: float, cap_bits_per_s: float, number: int, *, renew: bool
 ) -> None:
-    """Give one flow class a cap of its own."""
-    body = _flow_class(index, number, nic_bits_per_s, cap_bits_per_s)
-    request(sock, [(_RTM_NEWTCLASS, _how(False), body)])
+    """Give one flow class a cap of its own.
+
+    `renew` makes the class anew, and what waits in it is lost: HTB keeps a class's debt, up to a minute of it, so
+    a class that was very slow would stay so.
+    """
+    messages = [(_RTM_NEWTCLASS, _how(renew), _flow_class(index, number, nic_bits_per_s, cap_bits_per_s))]
+    if renew:
+        handle = _QDISC + FIRST_FLOW_CLASS + number
+        messages.insert(0, (_RTM_DELTCLASS, 0, _traffic(index, handle, 0, 0, "htb", b"")))
+    request(sock, messages)
 
 
 def _how(new: bool) -> int:
@@ -149,7 +165,7 @@ def _filter(index: int) -> bytes:
     program = flow_filter()
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     options = attribute(4, struct.pack("H", len(program))) + attribute(5, code)
-    return _traffic(index, 0, _QDISC, 1 << 16 | socket.htons(_ETH_P_ALL), "bpf", options)
+    return _traffic(index, 0, _QDISC, _FILTER_INFO, "bpf", options)
 
 
 def _traffic(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
