@@ -39,6 +39,8 @@ STOPPED_BY_SIZE, STOPPED_BY_DISK = 1, 2
 
 # enum vsk_kind
 PUSH, READY, DONE, MPI, COMM, MARK = 1, 2, 3, 4, 5, 6
+THREAD_CPU, THREAD_RUN, PROCESS_CPU, HOST_CPU = 7, 8, 9, 10
+CONN, SEND, RECV, TCP_INFO = 11, 12, 13, 14
 # enum vsk_op
 OPERATIONS = ("other", "allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 # enum vsk_call
@@ -48,7 +50,7 @@ ALLREDUCE, BCAST, ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, REDUCE_SCATTER, BA
 # enum vsk_mark
 FORWARD_BEGIN, BACKWARD_CALL, FORWARD_END, BACKWARD_END = 1, 2, 3, 4
 STEP_CALL, UPDATE_CALL, UPDATE_RETURN, UPDATE_END = 5, 6, 7, 8
-FLAG_LONG = 1
+FLAG_LONG, FLAG_IN_PLACE, FLAG_MIDDLE, FLAG_END = 1, 2, 4, 8
 
 Records = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..units import format_bytes, format_seconds
+from ..units import format_bits_per_s, format_bytes, format_seconds
 from .analysis.steps import steady
 from .analysis.stragglers import common_clock
 from .trace import Trace
@@ -22,6 +22,8 @@ PARTS = (
     ("update_s", "update"),
     ("other_s", "other (script, data, idle)"),
 )
+
+_USE = ("user_cores", "system_cores", "waiting_cores", "host_busy_cores")
 
 
 def report(trace: Trace) -> dict[str, Any]:
@@ -46,6 +48,8 @@ def report(trace: Trace) -> dict[str, Any]:
         "by_rank": _records(_by_rank(calm, trace)),
         "layers": _records(trace.layers()),
         "tensors": _records(trace.tensors()),
+        "flows": _records(trace.flows()),
+        "cores": _records(trace.cores()),
     }
 
 
@@ -71,7 +75,7 @@ def _number(value: Any) -> Any:
 
 
 def print_report(content: dict[str, Any], trace: Trace, console: Console, by: str = "time") -> None:
-    """The report as text; `by` is time, step, layer, tensor or rank."""
+    """The report as text; `by` is time, step, layer, tensor, flow or rank."""
     console.print(
         f"{content['ranks']} ranks on {len(content['hosts'])} hosts, {len(trace.meta.tensors)} gradients of "
         f"{format_bytes(sum(info.bytes for info in trace.meta.tensors))}, {content['steps']} whole steps "
@@ -84,6 +88,11 @@ def print_report(content: dict[str, Any], trace: Trace, console: Console, by: st
         _print_rows(content["by_step"], console, "step by step", ("rank", "step"))
     elif by == "rank":
         _print_rows(content["by_rank"], console, "rank by rank (medians)", ("rank", "calls"))
+    elif by == "flow":
+        rows = [_flow(row) for row in content["flows"]]
+        _print_rows(rows, console, "TCP flows, the largest first", ("flow",))
+        used = [row for row in content["cores"] if any((row[name] or 0) >= 0.005 for name in _USE)]
+        _print_rows(used, console, "Cores in use (medians)", ("rank", "host", "subject"))
     elif by == "layer":
         _print_rows(
             content["layers"], console, "layer by layer, in the order of becoming ready (medians)", ("layer",)
@@ -125,6 +134,12 @@ def _print_tensors(content: dict[str, Any], console: Console, top: int = 10) -> 
         _print_rows([_named(row) for row in rows], console, title, ("gradient",))
 
 
+def _flow(row: dict[str, Any]) -> dict[str, Any]:
+    """A flow's row without what only programs need."""
+    left_out = ("sends", "receives", "messages", "delay_min_s", "window_segments")
+    return {key: value for key, value in row.items() if key not in left_out}
+
+
 def _named(row: dict[str, Any]) -> dict[str, Any]:
     """A tensor's row with one name: its parameter's, or Horovod's."""
     left_out = ("tensor", "parameter", "layer", "times")
@@ -137,7 +152,7 @@ def _print_rows(rows: list[dict[str, Any]], console: Console, title: str, keys: 
         console.print(f"{title}: nothing recorded")
         return
     names = [name for name in rows[0] if name not in keys]
-    table = _table(title, *keys, *(name.removesuffix("_s").replace("_", " ") for name in names))
+    table = _table(title, *keys, *(_heading(name) for name in names))
     for row in rows:
         table.add_row(*(str(row[key]) for key in keys), *(_shown(name, row[name]) for name in names))
     _show(table, console)
@@ -157,11 +172,22 @@ def _show(table: Table, console: Console) -> None:
     console.print(table)
 
 
+def _heading(name: str) -> str:
+    special = {"bits_per_s": "rate", "delivery_bits_per_s": "delivery rate"}
+    return special.get(name) or name.removesuffix("_s").replace("_", " ")
+
+
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if name.endswith("_per_s"):
+        return format_bits_per_s(value)
     if name.endswith("_s"):
         return format_seconds(value)
     if name == "bytes":
         return format_bytes(value)
+    if name.endswith("_cores"):
+        return f"{value:.2f}"
+    if isinstance(value, float) and value == round(value):
+        return str(round(value))
     return f"{value:.0%}" if name.endswith("share") else str(value)

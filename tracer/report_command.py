@@ -18,6 +18,7 @@ class By(str, Enum):
     STEP = "step"
     LAYER = "layer"
     TENSOR = "tensor"
+    FLOW = "flow"
     RANK = "rank"
 
 

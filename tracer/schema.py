@@ -19,16 +19,24 @@ negotiate         with tensor: from queued until all ranks agreed; without: one 
 fuse_in           copy into the fusion buffer: bucket, bytes (of the bucket)
 allreduce, ...    one MPI collective of the data path: bucket, bytes (of the bucket)
 fuse_out          copy out of the fusion buffer: bucket, bytes
+socket_send/recv  one call that moved bytes of a TCP stream: bytes, peer, flow (``sender>receiver``), offset
 done              from the end of the collective until the tensor's callback: tensor, bucket, bytes
 operator          one operation of the framework or a device, as another tool recorded it: layer has its name
 ================  =======================================================================================
 
 Tracks of a recorded process: ``step`` (forward, backward, update), ``python`` (push), ``engine`` (enqueue),
 ``horovod`` (what the background thread does: control calls, copies, collectives) and ``tensors`` (what single
-tensors wait for: ready, negotiate, done). Only events on ``tensors`` may overlap each other.
+tensors wait for: ready, negotiate, done), ``tcp`` (calls of all threads on sockets). Only events on ``tensors`` and
+``tcp`` may overlap each other.
 
 `peer` of a tensor's negotiate row is ``rank N``, the rank that was last to have the tensor in its queue.
 `process` is the process number with the number of its host (in the order of ``meta.hosts``) in bits 32 and up.
+
+`flow` is the same text at both ends of a TCP stream, and `offset` the number of its bytes before this call: so a send
+and the receives of the same bytes fit together.
+
+Stamps of samples stay on the clock of the host of their `process`. Processor samples are in cores (seconds a second)
+since the sample before; subjects are thread names, ``process`` and ``host``; of TCP samples, flows.
 
 `step` counts from 0 at the first optimizer step of the run (-1 before it). `bucket` counts the data
 collectives of one rank within a step. `bytes` of a tensor is its own size.
@@ -95,6 +103,7 @@ EVENTS = pa.schema(
         ("lane", pa.int32()),
         ("t_start_ns", pa.int64()),
         ("t_end_ns", pa.int64()),
+        ("offset", pa.int64()),
     ]
 )
 

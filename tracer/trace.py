@@ -220,6 +220,18 @@ class Trace:
 
         return stragglers(self)
 
+    def flows(self) -> pd.DataFrame:
+        """How much goes over each TCP flow, how fast, how late? See `analysis.flows`."""
+        from .analysis.flows import flows
+
+        return flows(self)
+
+    def cores(self) -> pd.DataFrame:
+        """Which thread uses a core, which waits for one? See `analysis.cores`."""
+        from .analysis.cores import cores
+
+        return cores(self)
+
     def verdict(self) -> str:
         """What is the bottleneck, in one sentence? See `analysis.verdict`."""
         from .analysis.verdict import verdict

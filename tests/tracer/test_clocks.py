@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vsketchdlc.tracer import raw
-from vsketchdlc.tracer.decode.clocks import bounds_between, fit_clock
+from vsketchdlc.tracer.decode.clocks import bounds_of_collectives as bounds_between
+from vsketchdlc.tracer.decode.clocks import fit_clock
 from vsketchdlc.tracer.decode.horovod import Calls
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...units import format_bits_per_s, format_bytes, format_seconds
+from .flows import flows
 from .steps import steady, step_breakdown
 from .stragglers import stragglers
 
@@ -56,8 +57,12 @@ def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: fl
             f"{culprit} is the last to arrive in {late['last_share'].max():.0%} of the collectives."
         )
     rate = 8 * sent / collective_s if collective_s > 0 else 0.0
+    busiest = flows(trace).head(1)
+    flow = ""
+    if len(busiest) and busiest["bits_per_s"].notna().all():
+        flow = f"; the busiest TCP flow ran at {format_bits_per_s(float(busiest['bits_per_s'].iloc[0]))} of payload"
     return (
         f"Communication is the bottleneck: {format_seconds(exposed_s)} of each step ({share:.0%}) waits for gradients "
         f"after backward; {format_bytes(sent)} are reduced in {format_seconds(collective_s)} "
-        f"({format_bits_per_s(rate)} of gradients)."
+        f"({format_bits_per_s(rate)} of gradients){flow}."
     )

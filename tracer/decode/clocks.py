@@ -1,13 +1,16 @@
-"""One clock for all hosts, from collectives that nobody can leave before everybody has entered.
+"""One clock for all hosts, from what cannot happen in another order.
 
-For the same collective on ranks a (reference host) and b: ``end_a >= start_b`` and ``end_b >= start_a`` in
-true time. With ``reference = b + offset + drift x (b - middle)`` every collective bounds the offset from both
-sides. The tightest bounds of a run leave a narrow strip; its middle line is the estimate, its half-width the
-uncertainty: a bound, not a statistic.
+* A byte is not received before its send began: ``received >= sent`` in true time, for every matched message.
+* No rank leaves a collective before all have entered it: ``end_a >= start_b`` and ``end_b >= start_a``.
+
+With ``reference = t + offset + drift x (t - middle)`` each such fact bounds the offset from one side. The tightest
+bounds of a run leave a narrow strip; its middle line is the estimate, its half-width the uncertainty: a bound, not a
+statistic. A host that shares no fact with the reference host is aligned through others that do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +21,12 @@ from scipy.optimize import linprog
 from .. import raw
 from .horovod import Calls
 from .rows import Integers
+from .tcp import Messages
 
 SYNCHRONISING = (raw.ALLREDUCE, raw.ALLGATHER, raw.ALLGATHERV, raw.ALLTOALL, raw.ALLTOALLV, raw.BARRIER)
 MAX_DRIFT = 5e-4  # crystal oscillators stay within 100 ppm; more is no clock
 BINS = 256
+SHORT_NS = 2e9  # a shorter run cannot tell drift from noise
 Floats = npt.NDArray[np.float64]
 
 
@@ -39,28 +44,57 @@ class Clock:
         drifted: Integers = np.rint(self.drift * (stamps_ns - self.middle_ns)).astype(np.int64)
         return stamps_ns + self.offset_ns + drifted
 
+    def then(self, further: Clock) -> Clock:
+        """This clock, whose reference is a host that `further` takes to the final reference."""
+        middle = int(self.to_reference(np.array([self.middle_ns]))[0])
+        final = int(further.to_reference(np.array([middle]))[0])
+        drift = (1 + self.drift) * (1 + further.drift) - 1
+        return Clock(
+            final - self.middle_ns,
+            drift,
+            self.middle_ns,
+            (self.uncertainty_ns or 0) + (further.uncertainty_ns or 0),
+        )
+
 
 @dataclass(frozen=True)
 class Bounds:
-    """Per collective: host time (ns) and the least and greatest offset it allows (ns)."""
+    """Least offsets and greatest offsets (ns), each with the host's time (ns) at which it holds."""
 
-    at_ns: Integers
+    low_at_ns: Integers
     low_ns: Integers
+    high_at_ns: Integers
     high_ns: Integers
 
+    def joined(self, other: Bounds) -> Bounds:
+        """All bounds of both."""
+        return Bounds(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in _BOUNDS))
 
-def bounds_between(reference: list[Calls], other: list[Calls]) -> Bounds:
+
+_BOUNDS = ("low_at_ns", "low_ns", "high_at_ns", "high_ns")
+_NOTHING: Integers = np.zeros(0, dtype=np.int64)
+NO_BOUNDS = Bounds(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+def bounds_of_messages(to_host: Messages, from_host: Messages) -> Bounds:
+    """What messages between the reference host and the other say about the other's clock."""
+    return Bounds(
+        low_at_ns=to_host.received_ns,
+        low_ns=to_host.sent_ns - to_host.received_ns,
+        high_at_ns=from_host.sent_ns,
+        high_ns=from_host.received_ns - from_host.sent_ns,
+    )
+
+
+def bounds_of_collectives(reference: list[Calls], other: list[Calls]) -> Bounds:
     """What the collectives of the world communicator say about the clock of `other`'s host."""
     ours, theirs = [_synchronising(calls) for calls in reference], [_synchronising(calls) for calls in other]
     common = _common_numbers([*ours, *theirs])
     if not len(common):
-        empty = np.zeros(0, dtype=np.int64)
-        return Bounds(empty, empty, empty)
-    a_start = np.max([_at(part, common)[0] for part in ours], axis=0)
-    a_end = np.min([_at(part, common)[1] for part in ours], axis=0)
-    b_start = np.max([_at(part, common)[0] for part in theirs], axis=0)
-    b_end = np.min([_at(part, common)[1] for part in theirs], axis=0)
-    return Bounds((b_start + b_end) // 2, a_start - b_end, a_end - b_start)
+        return NO_BOUNDS
+    a_start, a_end = _inner(ours, common)
+    b_start, b_end = _inner(theirs, common)
+    return Bounds(b_end, a_start - b_end, b_start, a_end - b_start)
 
 
 @dataclass(frozen=True)
@@ -87,65 +121,82 @@ def _common_numbers(parts: list[_Part]) -> Integers:
     return common
 
 
-def _at(part: _Part, numbers: Integers) -> tuple[Integers, Integers]:
-    places = np.searchsorted(part.numbers, numbers)
-    return part.start_ns[places], part.end_ns[places]
+def _inner(parts: list[_Part], numbers: Integers) -> tuple[Integers, Integers]:
+    """Per collective: when the last of these ranks entered it, and when the first left it."""
+    places = [np.searchsorted(part.numbers, numbers) for part in parts]
+    entered = [part.start_ns[place] for part, place in zip(parts, places, strict=True)]
+    left = [part.end_ns[place] for part, place in zip(parts, places, strict=True)]
+    return np.max(entered, axis=0), np.min(left, axis=0)
 
 
 def fit_clock(bounds: Bounds) -> Clock | None:
-    """The clock within `bounds`, or None when there are none or they contradict each other."""
-    if not len(bounds.at_ns):
+    """The clock within `bounds`, or None when one side has none or they contradict each other."""
+    if not len(bounds.low_ns) or not len(bounds.high_ns):
         return None
-    middle = int((bounds.at_ns[0] + bounds.at_ns[-1]) // 2)
+    at = np.concatenate([bounds.low_at_ns, bounds.high_at_ns])
+    middle = int((int(at.min()) + int(at.max())) // 2)
     base = int(bounds.low_ns[0])
-    x, low, high = _tightest(
-        (bounds.at_ns - middle).astype(float), bounds.low_ns - base, bounds.high_ns - base
-    )
-    span = float(x.max() - x.min())
-    if span < 2e9:  # too short to tell a drift from noise
-        floor, ceiling = float(low.max()), float(high.min())
+    low = _strictest(bounds.low_at_ns - middle, -(bounds.low_ns - base))
+    high = _strictest(bounds.high_at_ns - middle, bounds.high_ns - base)
+    span = float(at.max() - at.min())
+    if span < SHORT_NS:
+        floor, ceiling = -float(low[1].min()), float(high[1].min())
         if floor > ceiling:
             return None
         return Clock(base + round((floor + ceiling) / 2), 0.0, middle, max(1, round((ceiling - floor) / 2)))
-    widest = _solve([0.0, 0.0, -1.0], x, low, high, margin=True)
+    widest = _line(low, high, span, [0.0, 0.0, -1.0], margin=True)
     if widest is None or widest[2] < 0:
         return None
-    least = _solve([1.0, 0.0, 0.0], x, low, high, margin=False)
-    most = _solve([-1.0, 0.0, 0.0], x, low, high, margin=False)
+    least = _line(low, high, span, [1.0, 0.0, 0.0], margin=False)
+    most = _line(low, high, span, [-1.0, 0.0, 0.0], margin=False)
     half = (most[0] - least[0]) / 2 if least is not None and most is not None else widest[2]
-    return Clock(base + round(widest[0]), widest[1] / span, middle, max(1, round(half)))
+    return Clock(base + round(widest[0]), float(widest[1]) / span, middle, max(1, round(float(half))))
 
 
-def _tightest(x: Floats, low: Integers, high: Integers) -> tuple[Floats, Floats, Floats]:
-    """The one strictest lower and upper bound in each of `BINS` stretches of time."""
-    if len(x) <= 2 * BINS:
-        return x, low.astype(float), high.astype(float)
-    stretch = np.minimum(((x - x.min()) / (np.ptp(x) or 1.0) * BINS).astype(int), BINS - 1)
-    order = np.lexsort((high, stretch))
-    firsts = order[np.unique(stretch[order], return_index=True)[1]]
-    order = np.lexsort((-low, stretch))
-    lasts = order[np.unique(stretch[order], return_index=True)[1]]
-    chosen = np.unique(np.concatenate([firsts, lasts]))
-    return x[chosen], low[chosen].astype(float), high[chosen].astype(float)
+def _strictest(at: Integers, limit: Integers) -> tuple[Floats, Floats]:
+    """Of upper limits at times, the smallest in each of `BINS` stretches of time."""
+    if len(at) <= BINS:
+        return at.astype(float), limit.astype(float)
+    stretch = np.minimum(((at - at.min()) / (np.ptp(at) or 1) * BINS).astype(int), BINS - 1)
+    order = np.lexsort((limit, stretch))
+    chosen = order[np.unique(stretch[order], return_index=True)[1]]
+    return at[chosen].astype(float), limit[chosen].astype(float)
 
 
-def _solve(goal: list[float], x: Floats, low: Floats, high: Floats, *, margin: bool) -> Floats | None:
+def _line(
+    low: tuple[Floats, Floats], high: tuple[Floats, Floats], span: float, goal: list[float], *, margin: bool
+) -> Floats | None:
     """Line within the bounds: offset, change over the whole span, and the margin to the nearest bound (ns)."""
-    span = float(x.max() - x.min())
-    scaled = x / span
-    ones, keep = np.ones_like(x), np.full_like(x, 1.0 if margin else 0.0)
+    keep = 1.0 if margin else 0.0
     matrix: Floats = np.vstack(
-        [np.column_stack([ones, scaled, keep]), np.column_stack([-ones, -scaled, keep])]
+        [
+            np.column_stack([np.ones_like(high[0]), high[0] / span, np.full_like(high[0], keep)]),
+            np.column_stack([-np.ones_like(low[0]), -low[0] / span, np.full_like(low[0], keep)]),
+        ]
     )
-    limit = MAX_DRIFT * span
-    limits: Floats = np.concatenate([high, -low])
+    limits: Floats = np.concatenate([high[1], low[1]])
+    most = MAX_DRIFT * span
     room = np.inf if margin else 0.0
-    ranges: Any = [(-np.inf, np.inf), (-limit, limit), (-room, room)]  # the stubs know one pair only
-    answer = linprog(
-        goal,
-        A_ub=matrix,
-        b_ub=limits,
-        bounds=ranges,
-        method="highs",
-    )
+    ranges: Any = [(-np.inf, np.inf), (-most, most), (-room, room)]  # the stubs know one pair only
+    answer = linprog(goal, A_ub=matrix, b_ub=limits, bounds=ranges, method="highs")
     return np.asarray(answer.x) if answer.status == 0 else None
+
+
+def align(hosts: list[str], bounds: Callable[[str, str], Bounds]) -> dict[str, Clock | None]:
+    """Clocks of all `hosts` against the first; ``bounds(a, b)`` tells what is known of b's clock against a's.
+
+    A host without a fact in common with the first is reached through hosts that are aligned already.
+    """
+    clocks: dict[str, Clock | None] = dict.fromkeys(hosts)
+    clocks[hosts[0]] = Clock(0, uncertainty_ns=0)
+    reached, open_hosts = [hosts[0]], list(hosts[1:])
+    for via in reached:
+        for host in list(open_hosts):
+            clock = fit_clock(bounds(via, host))
+            if clock is not None:
+                known = clocks[via]
+                assert known is not None
+                clocks[host] = clock.then(known)
+                reached.append(host)
+                open_hosts.remove(host)
+    return clocks

@@ -19,8 +19,8 @@ NULL = -(2**31)
 KINDS = [str(kind) for kind in Kind]
 KIND_NUMBER = {kind: number for number, kind in enumerate(Kind)}
 
-TRACKS = ("step", "python", "engine", "horovod", "tensors")
-STEP, PYTHON, ENGINE, HOROVOD, TENSORS = range(5)
+TRACKS = ("step", "python", "engine", "horovod", "tensors", "tcp")
+STEP, PYTHON, ENGINE, HOROVOD, TENSORS, TCP = range(6)
 
 
 @dataclass
@@ -34,6 +34,8 @@ class Rows:
     bucket: Integers
     bytes: Integers
     peer: Integers
+    flow: Integers
+    offset: Integers
     start_ns: Integers
     end_ns: Integers
 
@@ -52,6 +54,8 @@ def rows(
     bucket: Integers | int = NULL,
     bytes_: Integers | int = NULL,
     peer: Integers | int = NULL,
+    flow: Integers | int = NULL,
+    offset: Integers | int = NULL,
 ) -> Rows:
     """Rows of one kind; a scalar fills its column. An interval never ends before it starts."""
     count = len(start_ns)
@@ -67,6 +71,8 @@ def rows(
         column(bucket),
         column(bytes_),
         column(peer),
+        column(flow),
+        column(offset),
         start_ns,
         np.maximum(start_ns, end_ns),
     )
@@ -95,7 +101,9 @@ class Tensors:
         return known
 
 
-def as_table(data: Rows, tensors: Tensors, *, rank: int | None, host: str, process: int) -> pa.Table:
+def as_table(
+    data: Rows, tensors: Tensors, flows: list[str], *, rank: int | None, host: str, process: int
+) -> pa.Table:
     """`data` as an arrow table with the columns of the Trace's events, ordered by start."""
     order = np.argsort(data.start_ns, kind="stable")
     count = len(order)
@@ -125,10 +133,11 @@ def as_table(data: Rows, tensors: Tensors, *, rank: int | None, host: str, proce
         "bucket": numbers(data.bucket, pa.int32()),
         "bytes": numbers(data.bytes, pa.int64()),
         "peer": _peers(data.peer[order]),
-        "flow": pa.nulls(count, pa.string()),
+        "flow": words(data.flow, [*flows]),
         "lane": pa.nulls(count, pa.int32()),
         "t_start_ns": pa.array(data.start_ns[order]),
         "t_end_ns": pa.array(data.end_ns[order]),
+        "offset": numbers(data.offset, pa.int64()),
     }
     return pa.table([columns[name] for name in EVENTS.names], schema=EVENTS)
 
