@@ -83,7 +83,7 @@ def _lanes_cpu_s() -> float:
 
 
 def main() -> None:
-    """Run the plan in FASTHVD_PROBE and leave the interpreter; rank 0 writes the result file."""
+    """Run the plan in FASTHVD_PROBE to its end; rank 0 writes the result file."""
     plan = ProbePlan.from_json(os.environ[PLAN_VARIABLE])
     import horovod.mxnet as hvd
     import mxnet as mx
@@ -91,25 +91,20 @@ def main() -> None:
     hvd.init()
     lanes = _Lanes()
     usable = [count for count in plan.aux if count <= lanes.total()]
-    start = time.monotonic()
+    clock = _SharedClock(hvd, mx)
+    arrays = {size: mx.nd.ones((size // 4,), dtype="float32") for size in plan.sizes_bytes}
     rows: dict[tuple[int, int], dict[str, Any]] = {}
-    for round_number in range(plan.rounds + 1):
-        for size in plan.sizes_bytes:
-            array = mx.nd.ones((size // 4,), dtype="float32")
+    sizes = _warm_up(hvd, mx, lanes, clock, plan, usable, arrays)
+    round_s = 0.0
+    for _ in range(plan.rounds):
+        begin_s = clock.spent_s()
+        if rows and begin_s + round_s > plan.budget_s:
+            break
+        for size in sizes:
             for count in usable:
                 lanes.use(count)
-                sample = _one(hvd, mx, array, f"probe.{size}")
-                if round_number > 0:  # the first round connects sockets and touches pages
-                    _note(rows, count, size, sample)
-        # The slowest rank's clock decides for all.
-        spent = mx.nd.array([time.monotonic() - start])
-        if (
-            float(hvd.allreduce(spent, name="probe.spent").asscalar())
-            * (round_number + 2)
-            / (round_number + 1)
-            > plan.budget_s
-        ):
-            break
+                _note(rows, count, size, _one(hvd, mx, arrays[size], f"probe.{size}"))
+        round_s = clock.spent_s() - begin_s
     lanes.use(0)
     hosts = _count_hosts(hvd, mx)
     if hvd.rank() == 0:
@@ -121,6 +116,44 @@ def main() -> None:
         }
         Path(plan.result).write_text(json.dumps(data), encoding="utf-8")
     hvd.shutdown()
+
+
+class _SharedClock:
+    """Seconds since its making, the mean over ranks: equal on all of them, so all decide alike."""
+
+    def __init__(self, hvd: Any, mx: Any) -> None:
+        self._hvd, self._mx, self._start = hvd, mx, time.monotonic()
+
+    def spent_s(self) -> float:
+        own = self._mx.nd.array([time.monotonic() - self._start])
+        return float(self._hvd.allreduce(own, name="probe.spent").asscalar())
+
+
+def _warm_up(
+    hvd: Any,
+    mx: Any,
+    lanes: _Lanes,
+    clock: _SharedClock,
+    plan: ProbePlan,
+    usable: list[int],
+    arrays: dict[int, Any],
+) -> list[int]:
+    """Connect sockets and touch pages, smallest size first; the sizes that fit the budget come back.
+
+    A size is left out when its warm-up and one round of it would not fit, judged by the size before it.
+    """
+    fitting: list[int] = []
+    took_s = 0.0
+    for size in sorted(plan.sizes_bytes):
+        begin_s = clock.spent_s()
+        if fitting and begin_s + 2 * took_s * size / fitting[-1] > plan.budget_s:
+            break
+        for count in usable:
+            lanes.use(count)
+            _one(hvd, mx, arrays[size], f"probe.{size}")
+        fitting.append(size)
+        took_s = clock.spent_s() - begin_s
+    return fitting
 
 
 def _one(hvd: Any, mx: Any, array: Any, name: str) -> tuple[float, float, float]:

@@ -22,6 +22,7 @@ from ..model.choice import Choice, choose
 from ..model.fitting import calibrate
 from ..model.prediction import Prediction, predict
 from ..model.recorded import recorded_scenario
+from ..tracer.launcher import recognise
 from ..tracer.trace import Trace
 from .probe import probe_lanes
 
@@ -72,6 +73,7 @@ def tune(
 
     `say` is told what begins. Raises UserError when the trial or the probe cannot run.
     """
+    recognise(command)  # a command that is not there is said before anything starts
     start = time.monotonic()
     say(f"trial: {trial_steps} steps of your command under stock Horovod, traced")
     trace = record_trial(command, folder / "trace", trial_steps)
@@ -106,6 +108,8 @@ def record_trial(command: Sequence[str], output: Path, steps: int) -> Trace:
     ]
     environment = {**os.environ, TRIAL_VARIABLE: "1"}
     finished = subprocess.run([*words, "--", *command], env=environment, stdout=sys.stderr, check=False)
+    if finished.returncode == 2:
+        raise SystemExit(2)  # wrong usage: its one line has said what to do
     if finished.returncode != 0:
         raise UserError(
             f"the trial run ended with status {finished.returncode}: run '{command[0]} ...' alone first, "
