@@ -95,9 +95,11 @@ def test_whatever_is_killed_no_rank_stays(lab, victim):
         job.kill()
     else:
         host = "h1" if victim == "a rank there" else "h0"
-        wanted = "prterun" if victim == "mpirun" else FOREVER
-        (pid,) = [found.pid for found in lab.processes(host) if wanted in found.argv]
-        lab.run("h0" if host == "h0" else "h1", ["kill", "-9", str(pid)], check=True)
+        program = "prterun" if victim == "mpirun" else sys.executable
+        (pid,) = [
+            found.pid for found in lab.processes(host) if program == found.argv[0] and FOREVER in found.argv
+        ]
+        lab.run(host, ["kill", "-9", str(pid)], check=True)
     job.communicate(timeout=60)
     assert job.returncode != 0
     deadline = time.monotonic() + 30
