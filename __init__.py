@@ -4,4 +4,7 @@ The parts, lowest first: ``tracer``, ``model``, ``fasthvd``, ``replay``, ``valid
 only parts to its left; importing ``tracer`` or ``model`` never imports mxnet, horovod or native code.
 """
 
+from .tracer.control import start_trace, stop_trace
+
+__all__ = ["start_trace", "stop_trace"]
 __version__ = "0.1.0"

@@ -189,7 +189,7 @@ def _from_json(text: str | None) -> RankEnvironment:
 def run(launch: Launch, **popen: object) -> int:
     """Run `launch` in the foreground and return its exit status (128 + signal when a signal ended it).
 
-    SIGTERM and SIGHUP are handed on; Ctrl-C reaches the command by itself, as it shares the terminal. When
+    SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on; Ctrl-C reaches the command by itself, as it shares the terminal. When
     this function leaves, whatever the cause, the command has been ended.
     """
     try:
@@ -198,7 +198,7 @@ def run(launch: Launch, **popen: object) -> int:
         raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None
     old = {
         number: signal.signal(number, lambda got, _: process.send_signal(got))
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     }
     old[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:

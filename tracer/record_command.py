@@ -22,6 +22,12 @@ def trace(
     stop_after: Annotated[
         int | None, typer.Option(help="End all ranks together after N steps.", min=1, metavar="N")
     ] = None,
+    armed: Annotated[
+        bool,
+        typer.Option(
+            help="Record nothing until start_trace() or SIGUSR2 to this command; SIGUSR2 again stops."
+        ),
+    ] = False,
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for raw logs, on the local disk of every host.")
     ] = None,
@@ -37,7 +43,7 @@ def trace(
     from .recording import RecordingOptions, record
 
     first, last = (None, None) if steps is None else _window(steps)
-    options = RecordingOptions(first, last, every, round(max_mb * 1e6), stop_after, scratch=scratch)
+    options = RecordingOptions(first, last, every, round(max_mb * 1e6), stop_after, armed, scratch)
     words = command[1:] if command[:1] == ["--"] else command
 
     def say(line: str) -> None:

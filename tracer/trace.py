@@ -31,6 +31,8 @@ import pyarrow.parquet as pq
 from ..errors import UserError
 from .schema import EVENTS, FORMAT_VERSION, SAMPLES
 
+_SQL_TYPES = {pa.int32(): "integer", pa.int64(): "bigint", pa.string(): "varchar", pa.float64(): "double"}
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -244,11 +246,15 @@ class Trace:
             for host in self.meta.hosts
         ]
         rows = ", ".join(clocks) or "('', 0, 0.0::double, 0)"
-        files = ", ".join(_quoted(str(file)) for file in self._files("events"))
+        event_files = self._files("events")
+        recorded = set(pq.read_schema(event_files[0]).names)  # an older recorder knew fewer columns
+        files = ", ".join(_quoted(str(file)) for file in event_files)
         shifted = ", ".join(
             f"e.{name} + coalesce(c.offset_ns + round(c.drift * (e.{name} - c.middle_ns))::bigint, 0) as {name}"
             if name.startswith("t_")
             else f"e.{name}"
+            if name in recorded
+            else f"null::{_SQL_TYPES[EVENTS.field(name).type]} as {name}"
             for name in EVENTS.names
         )
         connection.execute(

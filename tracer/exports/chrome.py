@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import UserError
 from ..trace import Trace
 from .picture import CounterPoint, Picture, Slice, Track, open_picture
-from .timeline import Process
+from .timeline import SOCKETS, Process
 from .whole_file import WrittenFile, whole_file
 from .window import Costs, choose, told
 
@@ -96,7 +96,7 @@ def _lines(picture: Picture) -> Iterator[str]:
             known.add(piece.track)
             yield from _track_lines(piece.track)
         yield _slice_line(piece)
-        if piece.arrow_out or piece.arrow_in or piece.arrows_through:
+        if piece.arrow_out or piece.arrows_in or piece.arrows_through:
             yield from _arrow_lines(piece)
     for point in picture.counters():
         yield _counter_line(point)
@@ -127,17 +127,18 @@ def _slice_line(piece: Slice) -> str:
 
 def _arrow_lines(piece: Slice) -> Iterator[str]:
     if piece.arrow_out:
-        yield _arrow_line("s", piece, piece.arrow_out, piece.end_ns - 1)
+        yield _arrow_line("s", piece, piece.arrow_out, piece.arrow_out_ns)
     for number in piece.arrows_through:
         yield _arrow_line("t", piece, number, piece.start_ns)
-    if piece.arrow_in:
-        yield _arrow_line("f", piece, piece.arrow_in, piece.start_ns)
+    for number in piece.arrows_in:
+        yield _arrow_line("f", piece, number, piece.start_ns)
 
 
 def _arrow_line(phase: str, piece: Slice, number: int, time_ns: int) -> str:
     binding = ',"bp":"e"' if phase == "f" else ""
+    name = "message" if piece.kind in SOCKETS else "gradient"
     return (
-        f'{{"ph":"{phase}","name":"tensor","cat":"flow","id":{number}{binding},"pid":{piece.track.pid},'
+        f'{{"ph":"{phase}","name":"{name}","cat":"flow","id":{number}{binding},"pid":{piece.track.pid},'
         f'"tid":{piece.track.tid},"ts":{time_ns // 1000}.{time_ns % 1000:03d}}}'
     )
 

@@ -126,7 +126,7 @@ class PacketWriter:
             known, introduction = self._introduce(piece.track)
         heads, end_tail = known
         shift_ns = self._shift_ns
-        _, start_ns, end_ns, name, kind, arguments, arrow_out, arrow_in, arrows_through = piece
+        _, start_ns, end_ns, name, kind, arguments, arrow_out, arrows_in, arrows_through = piece
         head = heads.get((name, kind))
         if head is None:
             head = heads[(name, kind)] = (
@@ -137,9 +137,9 @@ class PacketWriter:
         event = [head]
         for item in _parsed(arguments)[0].items():
             event.append(self._annotations.get(item) or self._annotation(*item))
-        if arrow_out or arrow_in or arrows_through:
+        if arrow_out or arrows_in or arrows_through:
             event.extend(fixed64_field(47, number) for number in (arrow_out, *arrows_through) if number)
-            event.append(fixed64_field(48, arrow_in) if arrow_in else b"")
+            event.extend(fixed64_field(48, number) for number in arrows_in)
         body = b"".join(event)
         begin = b"@" + _time(start_ns + shift_ns) + b"Z" + varint(len(body)) + body
         end = b"@" + _time(end_ns + shift_ns) + end_tail

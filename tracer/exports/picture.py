@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from ..schema import Kind
 from ..trace import HostInfo, Trace, batches
+from .arrows import SLICES, define_arrows
 from .lanes import Lanes, NestedLanes, SingleLanes
-from .timeline import COUNTERS, SLICES, Process, define_drawn, define_timeline
+from .timeline import COUNTERS, Process, define_drawn, define_timeline
 
 EXTRA_PID_BASE = 100_000
 """Processes without a rank (lanes, servers) are numbered from here; a rank's number is its pid."""
@@ -35,9 +37,10 @@ class Track:
 class Slice(NamedTuple):
     """One interval on one track, in ns after the picture's base; it is never shorter than 1 ns.
 
-    An arrow (an id from 1 up, 0 for none) leaves at the end of a slice (`arrow_out`), passes through its start
-    (`arrows_through`) or ends at its start (`arrow_in`). `arguments` is the text of a JSON object with whatever
-    else is known: step, tensor, layer, bucket, bytes, peer, flow, lane.
+    Arrows are numbers from 1 up. One leaves a slice at its end, when it is about something that was waited for, or at
+    its start (`arrow_out`, 0 for none); others pass through its start (`arrows_through`) or end there (`arrows_in`).
+    `arguments` is the text of a JSON object with whatever else is known: step, tensor, layer, bucket, bytes, peer,
+    flow, lane.
     """
 
     track: Track
@@ -47,8 +50,13 @@ class Slice(NamedTuple):
     kind: str
     arguments: str
     arrow_out: int = 0
-    arrow_in: int = 0
+    arrows_in: tuple[int, ...] = ()
     arrows_through: tuple[int, ...] = ()
+
+    @property
+    def arrow_out_ns(self) -> int:
+        """When the arrow leaves: a gradient is ready when its waiting ends, a send puts bytes out from its start."""
+        return self.end_ns - 1 if self.kind == Kind.READY else self.start_ns
 
 
 class CounterPoint(NamedTuple):
@@ -85,6 +93,7 @@ class Picture:
     def select(self, selection: Selection) -> None:
         """Cut the picture to `selection` and set its base to the first thing that is left."""
         define_drawn(self.connection, selection.steps, selection.sockets, selection.shortest_ns)
+        define_arrows(self.connection)
         sql = "select least((select min(t0) from drawn), (select min(t) from counted))"
         [(first,)] = self.connection.execute(sql).fetchall()
         self.base_ns = 0 if first is None else int(first)
@@ -116,8 +125,8 @@ class Picture:
                 tids[pid] = tids.get(pid, 0) + 1
                 title = label if number == 0 else f"{label} ({number + 1})"
                 tracks.append(Track(pid, tids[pid], title, order * 1000 + min(number, 999)))
-            ids = tuple(map(int, through.split(","))) if through else ()
-            yield Slice(tracks[number], t0 - base, t1 - base, name, kind, arguments, out, into, ids)
+            arrows = (_numbers(into), _numbers(through)) if into or through else ((), ())
+            yield Slice(tracks[number], t0 - base, t1 - base, name, kind, arguments, out, *arrows)
 
     def counters(self, *, ahead: bool = False) -> Iterator[CounterPoint]:
         """All counter values, series after series, each in order of time; finite numbers only.
@@ -131,6 +140,10 @@ class Picture:
     def _points(self, pieces: Iterable[pa.RecordBatch]) -> Iterator[CounterPoint]:
         for pid, name, time_ns, value in _rows(pieces):
             yield CounterPoint(pid, name, time_ns - self.base_ns, value)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _rows(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

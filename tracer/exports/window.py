@@ -105,7 +105,7 @@ def _step_sizes(connection: duckdb.DuckDBPyConnection, costs: Costs) -> list[_St
         select step_key, coalesce(sum(cost) filter (not socket), 0), coalesce(sum(cost) filter (socket), 0) from (
             select step_key, kind in ({sockets}) as socket,
                 {costs.slice_bytes} + {costs.text_factor} * ({texts})
-                + case when kind = '{Kind.DONE}' then {costs.arrow_bytes} else 0 end as cost
+                + case when kind in ('{Kind.DONE}', '{Kind.SOCKET_RECV}') then {costs.arrow_bytes} else 0 end as cost
             from timeline
             union all
             select {NO_STEP}, false, {costs.counter_bytes} from counted_all

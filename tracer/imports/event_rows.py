@@ -52,12 +52,30 @@ def text(value: Any) -> str | None:
     return value[:LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
+_COLUMNS = (
+    "step",
+    "rank",
+    "host",
+    "process",
+    "track",
+    "kind",
+    "tensor",
+    "layer",
+    "bucket",
+    "bytes",
+    "peer",
+    "t_start_ns",
+    "t_end_ns",
+)
+"""What importers fill; the other columns stay null."""
+
+
 @dataclass
 class EventRows:
     """Events and samples under construction; `dropped` counts what could not be used, by reason."""
 
     dropped: Counter[str] = field(default_factory=Counter)
-    _events: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in EVENTS.names})
+    _events: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
     _samples: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in SAMPLES.names})
 
     def add(
@@ -90,8 +108,6 @@ class EventRows:
             bucket,
             bytes_,
             peer,
-            None,
-            None,
             start_ns,
             max(start_ns, end_ns),
         )
@@ -108,7 +124,14 @@ class EventRows:
 
     def events(self) -> pa.Table:
         """All events as a table of the Trace's schema."""
-        return pa.table(self._events, schema=EVENTS)
+        count = len(self)
+        columns = [
+            pa.array(self._events[item.name], item.type)
+            if item.name in self._events
+            else pa.nulls(count, item.type)
+            for item in EVENTS
+        ]
+        return pa.table(columns, schema=EVENTS)
 
     def samples(self) -> pa.Table | None:
         """All samples as a table of the Trace's schema, None when there are none."""

@@ -155,11 +155,20 @@ class _Reader:
         meta = TraceMeta(
             source="imported:horovod-timeline",
             ranks=max(self._ranks) + 1,
-            tensors=tensor_infos(self._sizes, self._dtypes),
+            tensors=tensor_infos(self._gradients(), self._dtypes),
             settings={} if epoch_us is None else {"zero_is_us_since_epoch": epoch_us},
             notes=notes,
         )
         return Imported(self._rows, meta)
+
+    def _gradients(self) -> dict[str, int]:
+        """Sizes of the tensors that are not only broadcast."""
+        broadcast = {
+            self._names.get(pid)
+            for pid, begins in self._begins.items()
+            if all(is_broadcast for _, is_broadcast in begins)
+        }
+        return {name: size for name, size in self._sizes.items() if name not in broadcast}
 
     def _learn_sizes(self) -> None:
         """Sizes of tensors: they stand at the ends of the outer intervals."""
