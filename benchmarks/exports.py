@@ -19,7 +19,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from vsketchdlc.tracer.exports.archive import export_archive
+from vsketchdlc.tracer.exports.chakra import export_chakra
 from vsketchdlc.tracer.exports.chrome import export_chrome
+from vsketchdlc.tracer.exports.perfetto import export_perfetto
 from vsketchdlc.tracer.trace import HostInfo, Trace, TraceMeta, write_trace
 
 TENSORS = 161
@@ -103,12 +106,16 @@ def main() -> None:
 
 def variants(folder: Path) -> dict[str, Callable[[Trace], list[Path]]]:
     """What is measured: a name, and what exports a trace and returns the files it wrote."""
+    everything = {"limit_bytes": 1e12}
     return {
-        "chrome, no limit": lambda trace: [export_chrome(trace, folder / "all.json", limit_bytes=1e12).path],
+        "chrome, no limit": lambda trace: [export_chrome(trace, folder / "all.json", **everything).path],
         "chrome, 50 MB": lambda trace: [export_chrome(trace, folder / "cut.json").path],
         "chrome, no limit, gz": lambda trace: [
-            export_chrome(trace, folder / "all.json.gz", limit_bytes=1e12).path
+            export_chrome(trace, folder / "all.json.gz", **everything).path
         ],
+        "perfetto": lambda trace: [export_perfetto(trace, folder / "all.pftrace", **everything).path],
+        "perfetto archive": lambda trace: [export_archive(trace, folder / "all.zip", **everything).path],
+        "chakra": lambda trace: [file.path for file in export_chakra(trace, folder / "all")],
     }
 
 

@@ -40,7 +40,7 @@ class Slice(NamedTuple):
     Arrows are numbers from 1 up. One leaves a slice at its end, when it is about something that was waited for, or at
     its start (`arrow_out`, 0 for none); others pass through its start (`arrows_through`) or end there (`arrows_in`).
     `arguments` is the text of a JSON object with whatever else is known: step, tensor, layer, bucket, bytes, peer,
-    flow, lane.
+    flow, offset, lane.
     """
 
     track: Track

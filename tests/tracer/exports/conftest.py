@@ -78,11 +78,11 @@ def _step(
         finish = now + 1_000_000 + size // 2
         yield event("horovod", "allreduce", now, finish, bucket=bucket, bytes=size)
         if sockets:
-            at = now
-            while at + 80_000 < finish:
-                flow = "10.0.0.1:4001>10.0.0.2:5001"
-                yield event("horovod", "socket_send", at, at + 50_000, bytes=65_536, flow=flow, peer="h1")
-                at += 80_000
+            kind = "socket_recv" if place["rank"] % 2 else "socket_send"
+            tcp = {"bytes": 65_536, "flow": "10.0.0.1:4001>10.0.0.2:5001", "peer": "h1"}
+            for number, at in enumerate(range(now, finish - 80_000, 80_000)):
+                offset = (step << 40) + (bucket << 32) + number * 65_536
+                yield event("tcp", kind, at + 100, at + 50_000, offset=offset, **tcp)
         for order, index in enumerate(members):
             name, bytes_ = ALEXNET[index]
             tensor = {
@@ -113,7 +113,7 @@ def training_meta(ranks: int) -> TraceMeta:
 def training_trace(tmp_path: Path) -> Callable[..., Trace]:
     def make(ranks: int = 2, steps: int = 4, sockets: bool = False, samples: Any = None) -> Trace:
         events = pd.DataFrame(list(training_events(ranks, steps, sockets)))
-        for column in ("step", "rank", "bucket", "bytes"):
+        for column in {"step", "rank", "bucket", "bytes", "offset"} & set(events.columns):
             events[column] = events[column].astype("Int64")
         return write_trace(tmp_path / "trace", training_meta(ranks), events, samples)
 

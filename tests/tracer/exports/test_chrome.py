@@ -43,6 +43,31 @@ def test_an_arrow_follows_each_tensor_through_its_bucket(training_trace, chrome_
         assert ready.pid == carrier.pid == done.pid
 
 
+def tcp(kind: str, rank: int, at: int, offset: int, size: int, flow: str = "h0:1>h1:2") -> dict[str, object]:
+    return {
+        "rank": rank, "process": rank, "host": f"h{rank}", "track": "tcp", "kind": kind, "flow": flow,
+        "offset": offset, "bytes": size, "t_start_ns": at, "t_end_ns": at + 10,
+    }  # fmt: skip
+
+
+def test_an_arrow_leads_each_send_to_the_receive_of_its_last_byte(chrome_check, tmp_path):
+    rows = [
+        tcp("socket_send", 0, 100, 0, 1000),
+        tcp("socket_send", 0, 120, 1000, 500),
+        tcp("socket_recv", 1, 150, 0, 600),
+        tcp("socket_recv", 1, 170, 600, 900),
+        tcp("socket_send", 0, 300, 1500, 50),  # its receive starts before it: clocks are off
+        tcp("socket_recv", 1, 290, 1500, 50),
+        tcp("socket_send", 0, 400, 7, 5, "other"),  # two streams of one name, one after the other
+        tcp("socket_send", 0, 420, 7, 5, "other"),
+        tcp("socket_recv", 1, 450, 7, 5, "other"),
+    ]
+    export_chrome(write_trace(tmp_path / "t", TraceMeta(ranks=2), pd.DataFrame(rows)), tmp_path / "out.json")
+    found = chrome_check.check(tmp_path / "out.json")
+    joined = [[(s.pid, s.args.get("offset", 0), s.args["bytes"]) for s in arrow] for arrow in found.arrows]
+    assert sorted(joined) == [[(0, 0, 1000), (1, 600, 900)], [(0, 1000, 500), (1, 600, 900)]]
+
+
 def test_intervals_that_overlap_in_part_get_rows_of_their_own(chrome_check, tmp_path):
     rows = [
         {"rank": 0, "process": 1, "track": "horovod", "kind": "fuse_in", "t_start_ns": 0, "t_end_ns": 100},
@@ -51,7 +76,7 @@ def test_intervals_that_overlap_in_part_get_rows_of_their_own(chrome_check, tmp_
             "rank": 0,
             "process": 1,
             "track": "horovod",
-            "kind": "socket_send",
+            "kind": "fuse_out",
             "t_start_ns": 60,
             "t_end_ns": 60,
         },

@@ -51,6 +51,18 @@ def test_arrows_join_ready_bucket_and_done(training_trace, perfetto_check, tmp_p
         assert {piece.args["step"] for piece in others} == {done.args["step"]}
 
 
+def test_arrows_join_sends_and_receives_of_two_processes(training_trace, perfetto_check, tmp_path):
+    export_perfetto(training_trace(ranks=2, steps=1, sockets=True), tmp_path / "out.pftrace")
+    found = perfetto_check.check((tmp_path / "out.pftrace").read_bytes())
+    sends = {flow: piece for piece in found.slices if piece.category == "socket_send" for flow in piece.flows}
+    received = [piece for piece in found.slices if piece.category == "socket_recv"]
+    assert len(sends) > 500
+    for piece in received:
+        for flow in piece.ending_flows:
+            assert sends.pop(flow).args["offset"] == piece.args["offset"]
+    assert len(sends) < 100  # those whose receive had begun a little before
+
+
 def test_rows_are_ordered_and_processes_keep_the_numbers_of_the_system(
     training_trace, perfetto_check, tmp_path
 ):
