@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import Annotated
 
 import typer
@@ -44,7 +45,6 @@ def run(
     Example: vsketchdlc run --aux 3 -- mpirun -np 4 -H a,b,c,d python train.py
     """
     from ..tracer.launcher import RankEnvironment, prepare
-    from ..tracer.launcher import run as run_launch
     from .settings import LIBRARY, LaneSettings, parse_ports, require_native, warn_above_cores
 
     settings = LaneSettings(
@@ -70,4 +70,10 @@ def run(
         raise UserError(
             "no command given: put your own after '--', as in 'vsketchdlc run --aux 3 -- mpirun ...'"
         )
-    raise typer.Exit(run_launch(prepare(command, ranks)))
+    launch = prepare(command, ranks)
+    sys.stdout.flush()
+    # Not a child: signals, exit status and death of the launcher are the user's command's own.
+    try:
+        os.execvpe(launch.command[0], launch.command, launch.environment)
+    except OSError as error:
+        raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None

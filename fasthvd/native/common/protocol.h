@@ -8,8 +8,9 @@
  * 2. Handshake of a ring connection: HELLO ->, <- CHALLENGE, PROOF -> . Both sides prove the session token with a
  *    keyed hash over lane, hosts and both nonces; the token itself never travels. Anything else is a stranger and is
  *    closed. When the ring stands the listening socket closes.
- * 3. Work. A rank copies its input into its own memory area and posts CONTROL_JOB to every lane that has a share. A
- *    lane starts when all local ranks have posted, and sends FRAME_ARRIVE round the ring: when H-1 of them came in,
+ * 3. Work. A rank posts CONTROL_JOB to every lane that has a share. The lanes read its input where it lies
+ *    (process_vm_readv) if the kernel lets them, else the rank first copies it into its own memory area. A lane starts
+ *    when all local ranks have posted, and sends FRAME_ARRIVE round the ring: when H-1 of them came in,
  *    all hosts are there, and only then does the time limit of a silent flow count.
  *    The n elements are cut into H segments, each segment into the lanes' slices, each slice into chunks. Step t
  *    (0 <= t < 2H-2): host h sends segment (h-t) mod H and receives segment (h-t-1) mod H; in the first H-1 steps it
@@ -83,8 +84,11 @@ struct control {
     uint32_t cause;      /* FAILED: enum cause */
     struct job_key job;  /* JOB; DONE, FAILED: job.sequence */
     uint64_t area_bytes; /* JOB: size of the memory areas now; they only grow */
-    uint32_t local_rank; /* ATTACH */
-    uint32_t pid;        /* READY */
+    uint64_t address;    /* JOB: the input in the rank's own memory, 0: it was copied into its area; ATTACH: a sample */
+    uint64_t readable[LOCAL_MAX / 64]; /* READY: local ranks whose memory the lane may read */
+    uint32_t local_rank;               /* ATTACH */
+    uint32_t pid;                      /* ATTACH: of the rank; READY: of the lane */
+    uint8_t sample[TOKEN_BYTES];       /* ATTACH: what is at `address` */
     char text[CAUSE_BYTES];
 };
 

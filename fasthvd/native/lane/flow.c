@@ -12,6 +12,8 @@
 
 struct flow {
     bool in_blocked, out_blocked; /* the socket had nothing more, or took no more */
+    const char *own; /* the own chunk that is being sent */
+    uint64_t own_offset;
     int64_t last_move, begin, arrived, next_warning, waited;
 };
 
@@ -36,7 +38,7 @@ static bool receive_some(struct lane *lane, struct flow *flow)
     lane->board->bytes_received += (uint64_t)got;
     struct ring_action action = ring_received(&lane->ring, (size_t)got);
     if (action.kind == ACTION_REDUCE)
-        lane_add_own(lane, action.offset, action.bytes);
+        own_add(lane, action.offset, action.bytes);
     return true;
 }
 
@@ -47,10 +49,11 @@ static bool send_some(struct lane *lane, struct flow *flow)
         return false;
     const char *payload = lane->result.at + spans.offset;
     if (spans.own && spans.bytes > 0) {
-        if (lane->config.local_ranks == 1)
-            payload = lane->locals[0].input.at + spans.offset; /* no copy */
-        else if (spans.head_bytes == sizeof(struct frame))
-            lane_stage_own(lane, spans.offset, spans.bytes);
+        if (spans.head_bytes == sizeof(struct frame)) { /* its first byte */
+            flow->own = own_outgoing(lane, spans.offset, spans.bytes);
+            flow->own_offset = spans.offset;
+        }
+        payload = flow->own + (spans.offset - flow->own_offset);
     }
     struct iovec parts[2] = {{spans.head, spans.head_bytes}, {(void *)payload, spans.bytes}};
     int skip = spans.head_bytes == 0;

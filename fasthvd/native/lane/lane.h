@@ -12,7 +12,8 @@ enum { CONFIG_FDS = 3, OWNED_FDS_FROM = 4 };
 struct local_rank {
     int control;
     int pidfd; /* -1 where the kernel has none */
-    struct area input;
+    pid_t pid;
+    struct area input; /* where its input was copied to, if it was */
     bool posted;
     struct control job;
 };
@@ -24,7 +25,11 @@ struct lane {
     struct area result, board_area;
     struct lane_board *board;
     struct local_rank *locals;
+    uint64_t readable[LOCAL_MAX / 64]; /* local ranks whose memory may be read */
     struct ring ring;
+    /* this host's own elements on their way: see own.h */
+    char *outgoing, *scratch;
+    size_t buffer_bytes;
     /* poll set: previous, next, leader, controls, pidfds */
     struct pollfd *watched;
     nfds_t watched_count;

@@ -82,6 +82,7 @@ int main(int argc, char **argv)
     lane.state = LANE_IDLE;
     int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
     struct control ready = {.kind = CONTROL_READY, .pid = (uint32_t)getpid()};
+    memcpy(ready.readable, lane.readable, sizeof ready.readable);
     ipc_send(LEADER_FD, &ready, sizeof ready, &self, self >= 0 ? 1 : 0);
     if (self >= 0)
         close(self);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static void take_config(struct lane *lane, int64_t deadline)
@@ -37,6 +38,12 @@ static void take_attach(struct lane *lane, int64_t deadline)
     local->control = fds[0];
     local->input.fd = fds[1];
     local->pidfd = n == 3 ? fds[2] : -1;
+    local->pid = (pid_t)message.pid;
+    /* Is that process, as this one sees it, the rank, and may it be read? Its sample tells. */
+    uint8_t sample[TOKEN_BYTES];
+    struct iovec here = {sample, sizeof sample}, there = {(void *)(uintptr_t)message.address, sizeof sample};
+    if (process_vm_readv(local->pid, &here, 1, &there, 1, 0) == TOKEN_BYTES && memcmp(sample, message.sample, sizeof sample) == 0)
+        lane->readable[message.local_rank / 64] |= 1ull << message.local_rank % 64;
 }
 
 void lane_setup(struct lane *lane)

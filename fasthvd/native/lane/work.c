@@ -10,19 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-void lane_stage_own(struct lane *lane, uint64_t offset, size_t bytes)
-{
-    memcpy(lane->result.at + offset, lane->locals[0].input.at + offset, bytes);
-    for (uint32_t i = 1; i < lane->config.local_ranks; i++)
-        reduce(lane->ring.job.type, lane->ring.job.op, lane->result.at + offset, lane->locals[i].input.at + offset, bytes);
-}
-
-void lane_add_own(struct lane *lane, uint64_t offset, size_t bytes)
-{
-    for (uint32_t i = 0; i < lane->config.local_ranks; i++)
-        reduce(lane->ring.job.type, lane->ring.job.op, lane->result.at + offset, lane->locals[i].input.at + offset, bytes);
-}
-
 static void check_jobs_agree(struct lane *lane)
 {
     const struct job_key *first = &lane->locals[0].job.job;
@@ -43,7 +30,7 @@ static void map_areas(struct lane *lane)
         struct local_rank *local = &lane->locals[i];
         if (local->job.area_bytes > most)
             most = local->job.area_bytes;
-        if (!area_map(&local->input, local->job.area_bytes))
+        if (local->job.address == 0 && !area_map(&local->input, local->job.area_bytes))
             lane_fail(lane, CAUSE_SYSTEM, "cannot map %llu bytes: %s", (unsigned long long)local->job.area_bytes, strerror(errno));
     }
     if (!area_map(&lane->result, lane->locals[0].job.area_bytes))
@@ -59,7 +46,7 @@ static void run_local(struct lane *lane)
     uint64_t per_chunk = chunk_elements(job->chunk_bytes, job->type);
     for (uint32_t i = 0; i < chunk_count(slice, per_chunk); i++) {
         struct range chunk = chunk_range(slice, per_chunk, i);
-        lane_stage_own(lane, chunk.begin * width, (chunk.end - chunk.begin) * width);
+        own_stage(lane, chunk.begin * width, (chunk.end - chunk.begin) * width);
     }
     __atomic_store_n(&lane->board->arrived, job->sequence, __ATOMIC_RELEASE);
 }
@@ -79,6 +66,7 @@ void lane_run_job(struct lane *lane)
     lane->state = LANE_RUNNING;
     int64_t begin = now_ns();
     lane->ring.job = lane->locals[0].job.job;
+    own_prepare(lane, lane->ring.job.chunk_bytes);
     __atomic_store_n(&lane->board->started, lane->ring.job.sequence, __ATOMIC_RELEASE);
     if (lane->config.hosts == 1) {
         run_local(lane);

@@ -22,6 +22,8 @@ struct cause_card {
     char text[CAUSE_BYTES];
 };
 
+/* Of one --timeout T: a silent flow fails after 3/8 T (start.c), a lane that does not run after 1/2 T, and a vote that does
+ * not end after another 9/16 T: all together below T. */
 static void fail_end(struct lane_end *end, enum cause cause, const char *text)
 {
     end->failed = true;
@@ -93,7 +95,7 @@ static void check_beat(struct lanes *lanes, int i, int64_t now)
         end->seen_beat = beat;
         end->seen_bytes = bytes;
         end->seen_ns = now;
-    } else if (now - end->seen_ns > lanes->settings.timeout_ns / 8 * 7) {
+    } else if (now - end->seen_ns > lanes->settings.timeout_ns / 2) {
         fail_end(end, CAUSE_STOPPED, "the lane process does not run (stopped, or no core left for it)");
     }
 }
@@ -187,7 +189,7 @@ static enum outcome go_on_with_fewer(struct lanes *lanes, uint64_t used, uint64_
     if (lanes->transport.rank == 0 && left > 0)
         say("%s; going on with %d of %d lanes", reason, left, lanes->started);
     else if (lanes->transport.rank == 0)
-        say("%s; going on over MPI, without lanes", reason);
+        say("%s; going on without lanes", reason);
     return OUTCOME_REDO;
 }
 
@@ -208,10 +210,14 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
         .area_bytes = bytes,
         .job = {.comm = comm, .type = type, .op = op, .sequence = ++lanes->sequence, .count = count, .chunk_bytes = lanes->settings.chunk_bytes},
     };
-    if (!area_grow(&lanes->input, bytes) || (lanes->leader && !area_grow(&lanes->result, bytes))) {
+    bool read = lanes->read_in_place;
+    if ((!read && !area_grow(&lanes->input, bytes)) || (lanes->leader && !area_grow(&lanes->result, bytes))) {
         refuse(lanes, used, bytes);
     } else {
-        memcpy(lanes->input.at, send, bytes);
+        if (read)
+            job.address = (uintptr_t)send;
+        else
+            memcpy(lanes->input.at, send, bytes);
         post(lanes, used, &job);
         good = wait_for_lanes(lanes, used);
         if (good == used && !area_map(&lanes->result, bytes)) {
@@ -221,7 +227,7 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
     }
     bool mismatch = mismatch_seen(lanes, used);
     uint64_t ballot[2] = {good, mismatch ? 0 : VOTE_NO_MISMATCH};
-    if (!lanes->transport.vote(lanes->transport.context, ballot, lanes->settings.timeout_ns, lanes->reason))
+    if (!lanes->transport.vote(lanes->transport.context, ballot, lanes->settings.timeout_ns / 16 * 9, lanes->reason))
         return OUTCOME_BROKEN;
     if (ballot[0] != used)
         return go_on_with_fewer(lanes, used, ballot[0], ballot[1] == 0);

@@ -21,6 +21,9 @@ enum { MEETING_SECONDS = 20 };
 /* What a rank tells its leader, with the descriptors {input memory, pidfd}. */
 struct greeting {
     int32_t rank;
+    uint32_t pid;
+    uint64_t address;
+    uint8_t sample[TOKEN_BYTES];
     uint8_t meeting[TOKEN_BYTES];
 };
 
@@ -108,7 +111,8 @@ static int join(const struct lanes *lanes, const struct card *leader)
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    struct greeting greeting = {.rank = lanes->transport.rank};
+    struct greeting greeting = {.rank = lanes->transport.rank, .pid = (uint32_t)getpid(), .address = (uintptr_t)lanes->sample};
+    memcpy(greeting.sample, lanes->sample, TOKEN_BYTES);
     memcpy(greeting.meeting, leader->meeting, TOKEN_BYTES);
     int fds[2] = {lanes->input.fd, (int)syscall(SYS_pidfd_open, getpid(), 0)};
     bool joined = connect(fd, (struct sockaddr *)&address, length) == 0 &&
@@ -138,7 +142,9 @@ static bool accept_member(const struct card *own, int listener, struct meeting *
         return false;
     }
     meeting->members[meeting->member_count++] =
-        (struct member){.socket = fd, .input = fds[0], .pidfd = n == 2 ? fds[1] : -1, .rank = greeting.rank};
+        (struct member){.socket = fd, .input = fds[0], .pidfd = n == 2 ? fds[1] : -1, .rank = greeting.rank, .pid = greeting.pid,
+                        .address = greeting.address};
+    memcpy(meeting->members[meeting->member_count - 1].sample, greeting.sample, TOKEN_BYTES);
     return true;
 }
 
@@ -146,7 +152,8 @@ static void lead(const struct lanes *lanes, const struct card *own, int listener
 {
     int64_t deadline = now_ns() + MEETING_SECONDS * NS_PER_S;
     meeting->members[0] = (struct member){.socket = -1, .input = lanes->input.fd, .pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0),
-                                          .rank = lanes->transport.rank};
+                                          .rank = lanes->transport.rank, .pid = (uint32_t)getpid(), .address = (uintptr_t)lanes->sample};
+    memcpy(meeting->members[0].sample, lanes->sample, TOKEN_BYTES);
     meeting->member_count = 1;
     while ((int)meeting->member_count < expected && now_ns() < deadline) {
         struct pollfd wait = {.fd = listener, .events = POLLIN};

@@ -20,6 +20,9 @@ struct member {
     int socket;        /* leader: to this rank; -1 for itself */
     int input, pidfd;  /* leader: of this rank */
     int rank;
+    uint32_t pid;
+    uint64_t address; /* of a sample of its memory */
+    uint8_t sample[TOKEN_BYTES];
 };
 
 struct meeting {

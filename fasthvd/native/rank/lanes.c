@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <signal.h>
 #include <unistd.h>
@@ -33,6 +34,8 @@ struct lanes *lanes_create(const struct settings *settings, const struct transpo
     else if (gethostname(lanes->host_name, sizeof lanes->host_name - 1) != 0)
         snprintf(lanes->host_name, sizeof lanes->host_name, "unknown");
     area_create(&lanes->input, "fasthvd-input");
+    if (getrandom(lanes->sample, TOKEN_BYTES, 0) != TOKEN_BYTES)
+        memset(lanes->sample, 0x5a, TOKEN_BYTES);
     struct meeting meeting;
     bool good = hosts_meet(lanes, &meeting, why);
     if (good) {

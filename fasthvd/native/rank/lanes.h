@@ -43,6 +43,8 @@ struct lanes {
     char host_name[NAME_BYTES];
     uint32_t hosts, host, local_ranks, local;
     bool leader;
+    bool read_in_place; /* the lanes read this rank's memory; else it copies its input for them */
+    uint8_t sample[TOKEN_BYTES];
     int started;    /* lanes per host that were started */
     uint64_t alive; /* bit i: lane i works on every host */
     int limit;      /* use at most so many */

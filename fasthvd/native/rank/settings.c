@@ -57,17 +57,19 @@ bool settings_read(struct settings *settings, char why[SETTING_BYTES])
 {
     memset(settings, 0, sizeof *settings);
     settings->wanted = getenv("FASTHVD_AUX") != NULL;
-    double aux, timeout, threshold, chunk, stats, pin;
+    double aux, timeout, threshold, chunk, stats, copy, pin;
     if (!number("FASTHVD_AUX", 0, 0, LANES_MAX, &aux, why) || !number("FASTHVD_TIMEOUT", 60, 0.5, 86400, &timeout, why) ||
         !number("FASTHVD_THRESHOLD_BYTES", -1, 0, 1e18, &threshold, why) ||
         !number("FASTHVD_CHUNK_BYTES", 256 << 10, MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, &chunk, why) ||
-        !number("FASTHVD_STATS", 0, 0, 1, &stats, why) || !number("FASTHVD_PIN", 0, 0, 1, &pin, why) || !ports(settings, why))
+        !number("FASTHVD_STATS", 0, 0, 1, &stats, why) || !number("FASTHVD_COPY", 0, 0, 1, &copy, why) ||
+        !number("FASTHVD_PIN", 0, 0, 1, &pin, why) || !ports(settings, why))
         return false;
     settings->aux = (int)aux;
     settings->timeout_ns = (int64_t)(timeout * NS_PER_S);
     settings->threshold_bytes = (int64_t)threshold;
     settings->chunk_bytes = (uint32_t)chunk;
     settings->stats = stats != 0;
+    settings->copy = copy != 0;
     settings->pin = pin != 0;
     text("FASTHVD_IFACE", settings->iface, sizeof settings->iface);
     if (settings->iface[0] == '\0')

@@ -34,6 +34,7 @@ struct ready_card {
 /* From the leader to another rank of its host. */
 struct handover {
     uint32_t lane; /* with {control socket}; LANES_MAX: the end, with {result memory, board} */
+    uint32_t read_in_place; /* at the end */
 };
 
 struct start {
@@ -41,6 +42,7 @@ struct start {
     struct meeting *meeting;
     int listeners[LANES_MAX];
     struct ring_card *rings;
+    uint64_t readable[LOCAL_MAX / 64]; /* local ranks whose memory every lane may read */
 };
 
 static bool trouble(char error[CAUSE_BYTES], const char *what)
@@ -111,7 +113,7 @@ static bool configure(struct start *start, uint32_t lane, char error[CAUSE_BYTES
     uint32_t next = (meeting->host + 1) % meeting->hosts, previous = (meeting->host + meeting->hosts - 1) % meeting->hosts;
     struct lane_config config = {
         .kind = CONTROL_CONFIG, .protocol = FASTHVD_PROTOCOL, .lane = lane, .host = meeting->host, .hosts = meeting->hosts,
-        .local_ranks = meeting->member_count, .setup_ns = SETUP_SECONDS * NS_PER_S, .flow_ns = lanes->settings.timeout_ns / 4 * 3,
+        .local_ranks = meeting->member_count, .setup_ns = SETUP_SECONDS * NS_PER_S, .flow_ns = lanes->settings.timeout_ns / 8 * 3,
         .stall_ns = lanes->settings.timeout_ns, .pinned = lanes->settings.pin,
     };
     memcpy(config.token, meeting->cards[0].token, TOKEN_BYTES);
@@ -137,7 +139,8 @@ static bool attach(struct start *start, uint32_t lane, char error[CAUSE_BYTES])
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
             return trouble(error, "cannot make a control socket");
-        struct control message = {.kind = CONTROL_ATTACH, .local_rank = i};
+        struct control message = {.kind = CONTROL_ATTACH, .local_rank = i, .pid = member->pid, .address = member->address};
+        memcpy(message.sample, member->sample, TOKEN_BYTES);
         struct handover handover = {.lane = lane};
         int fds[3] = {pair[0], member->input, member->pidfd};
         bool good = ipc_send(lanes->ends[lane].setup, &message, sizeof message, fds, member->pidfd >= 0 ? 3 : 2) > 0;
@@ -177,6 +180,7 @@ static bool spawn_one(struct start *start, uint32_t lane, char error[CAUSE_BYTES
 
 static void await_ready(struct start *start, struct ready_card *card, int64_t deadline)
 {
+    memset(start->readable, 0xff, sizeof start->readable);
     for (uint32_t i = 0; i < (uint32_t)start->lanes->settings.aux; i++) {
         struct lane_end *end = &start->lanes->ends[i];
         struct control message = {.kind = 0};
@@ -187,6 +191,8 @@ static void await_ready(struct start *start, struct ready_card *card, int64_t de
         if (got == sizeof message && message.kind == CONTROL_READY) {
             card->ready |= 1ull << i;
             end->pid = message.pid;
+            for (size_t word = 0; word < LOCAL_MAX / 64; word++)
+                start->readable[word] &= message.readable[word];
         } else if (card->cause < (message.kind == CONTROL_FAILED ? message.cause : CAUSE_DIED)) {
             card->cause = message.kind == CONTROL_FAILED ? message.cause : CAUSE_DIED;
             card->lane = i;
@@ -200,11 +206,13 @@ static void await_ready(struct start *start, struct ready_card *card, int64_t de
 
 static bool hand_over(struct start *start, char error[CAUSE_BYTES])
 {
-    struct handover last = {.lane = LANES_MAX};
     int fds[2] = {start->lanes->result.fd, start->lanes->board_area.fd};
-    for (uint32_t i = 1; i < start->meeting->member_count; i++)
+    start->lanes->read_in_place = start->readable[0] & 1 && !start->lanes->settings.copy;
+    for (uint32_t i = 1; i < start->meeting->member_count; i++) {
+        struct handover last = {.lane = LANES_MAX, .read_in_place = start->readable[i / 64] >> i % 64 & 1};
         if (ipc_send(start->meeting->members[i].socket, &last, sizeof last, fds, 2) < 0)
             return trouble(error, "cannot hand the lanes to another rank of this host");
+    }
     return true;
 }
 
@@ -224,6 +232,7 @@ static bool take_over(struct start *start, char error[CAUSE_BYTES], int64_t dead
         }
         lanes->result.fd = fds[0];
         lanes->board_area.fd = fds[1];
+        lanes->read_in_place = got.read_in_place && !lanes->settings.copy;
         return n == 2 || trouble(error, "no descriptors of the lanes' memory");
     }
 }
@@ -236,9 +245,9 @@ static void lead_start(struct start *start, struct ready_card *card, int64_t dea
     for (uint32_t i = 0; i < (uint32_t)start->lanes->settings.aux; i++)
         if (start->listeners[i] >= 0)
             close(start->listeners[i]);
-    card->ok = good && hand_over(start, card->error);
-    if (card->ok)
+    if (good)
         await_ready(start, card, deadline);
+    card->ok = good && hand_over(start, card->error);
 }
 
 static bool agree_ready(struct start *start, const struct ready_card *card, char why[CAUSE_BYTES])

@@ -1,0 +1,70 @@
+#define _GNU_SOURCE
+#include "own.h"
+
+#include "reduce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+void own_prepare(struct lane *lane, size_t bytes)
+{
+    if (bytes <= lane->buffer_bytes)
+        return;
+    free(lane->outgoing);
+    free(lane->scratch);
+    if (posix_memalign((void **)&lane->outgoing, 4096, bytes) != 0 || posix_memalign((void **)&lane->scratch, 4096, bytes) != 0)
+        lane_fail(lane, CAUSE_SYSTEM, "no memory for %zu bytes", bytes);
+    lane->buffer_bytes = bytes;
+}
+
+static void read_rank(struct lane *lane, const struct local_rank *local, uint64_t offset, size_t bytes, char *into)
+{
+    /* Read chunk by chunk into a buffer that stays in the cache, this is cheaper than a copy of the whole vector. */
+    for (size_t done = 0; done < bytes;) {
+        struct iovec here = {into + done, bytes - done}, there = {(void *)(uintptr_t)(local->job.address + offset + done), bytes - done};
+        ssize_t got = process_vm_readv(local->pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            lane_fail(lane, CAUSE_SYSTEM, "cannot read the memory of local rank %ld: %s", (long)(local - lane->locals), strerror(errno));
+        done += (size_t)got;
+    }
+}
+
+static const char *input(struct lane *lane, uint32_t local_rank, uint64_t offset, size_t bytes)
+{
+    const struct local_rank *local = &lane->locals[local_rank];
+    if (local->job.address == 0)
+        return local->input.at + offset;
+    read_rank(lane, local, offset, bytes, lane->scratch);
+    return lane->scratch;
+}
+
+static void add_from(struct lane *lane, uint32_t first, uint64_t offset, size_t bytes)
+{
+    for (uint32_t i = first; i < lane->config.local_ranks; i++)
+        reduce(lane->ring.job.type, lane->ring.job.op, lane->result.at + offset, input(lane, i, offset, bytes), bytes);
+}
+
+void own_stage(struct lane *lane, uint64_t offset, size_t bytes)
+{
+    if (lane->locals[0].job.address != 0)
+        read_rank(lane, &lane->locals[0], offset, bytes, lane->result.at + offset);
+    else
+        memcpy(lane->result.at + offset, lane->locals[0].input.at + offset, bytes);
+    add_from(lane, 1, offset, bytes);
+}
+
+void own_add(struct lane *lane, uint64_t offset, size_t bytes) { add_from(lane, 0, offset, bytes); }
+
+const char *own_outgoing(struct lane *lane, uint64_t offset, size_t bytes)
+{
+    if (lane->config.local_ranks == 1 && lane->locals[0].job.address == 0)
+        return lane->locals[0].input.at + offset;
+    if (lane->config.local_ranks > 1) {
+        own_stage(lane, offset, bytes);
+        return lane->result.at + offset;
+    }
+    read_rank(lane, &lane->locals[0], offset, bytes, lane->outgoing);
+    return lane->outgoing;
+}
