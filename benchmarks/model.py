@@ -35,9 +35,10 @@ def scenario(model: str, hosts: int, aux: int = 4) -> Scenario:
 def uneven(model: str, hosts: int) -> Scenario:
     """Seven core speeds in turn, so that no host stands for another."""
     made = scenario(model, hosts)
+    graph = made.cluster.graph.copy()
     for number, host in enumerate(made.cluster.hosts):
-        made.cluster.graph.nodes[host.name]["host"] = dataclasses.replace(host, speed=1 - 0.02 * (number % 7))
-    return made
+        graph.nodes[host.name]["host"] = dataclasses.replace(host, speed=1 - 0.02 * (number % 7))
+    return made.replaced(cluster=Cluster(graph, made.cluster.flow_cap_bits_per_s))
 
 
 def grid(scenarios: int) -> Callable[[], object]:

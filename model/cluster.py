@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import networkx as nx
 
@@ -32,7 +33,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Hosts and the network between them; see the module for the graph's attributes."""
+    """Hosts and the network between them; see the module for the graph's attributes.
+
+    A cluster is not changed once it is used: make another one.
+    """
 
     graph: nx.Graph
     flow_cap_bits_per_s: float = math.inf
@@ -74,7 +78,7 @@ class Cluster:
             raise UserError("the cluster's hosts do not all reach one another; add the missing links")
         return self
 
-    @property
+    @cached_property
     def hosts(self) -> list[Host]:
         """The hosts in the order of the ranks."""
         return [data["host"] for _, data in self.graph.nodes(data=True) if data["kind"] == "host"]
@@ -104,7 +108,7 @@ class Cluster:
         """One-way latency between two hosts in seconds."""
         return sum(float(self.graph.edges[link]["latency_s"]) for link in self.path(source, target))
 
-    @property
+    @cached_property
     def worst_latency_s(self) -> float:
         """The longest one-way latency between neighbours in rank order (a ring's round waits for it)."""
         hosts = [host.name for host in self.hosts]
@@ -114,7 +118,7 @@ class Cluster:
             return self.latency_s(hosts[0], hosts[1])
         return max(self.latency_s(a, b) for a, b in zip(hosts, hosts[1:] + hosts[:1], strict=True))
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """True for equal hosts on one switch: one host then stands for all of them, exactly."""
         hosts = self.hosts

@@ -1,39 +1,36 @@
 """Calibrate: find the costs from event durations of one traced run and, if there is one, a lane probe.
 
-1. Small costs (enqueue, control call, copies, callbacks) are medians of their own events.
+1. Small costs (enqueue, control call, callbacks) are medians of their own events.
 2. Allreduce costs and the network come from one robust least-squares fit (scipy, soft L1 loss on relative
-   errors) of all allreduce durations: traced buckets and probe rows, sizes and lane counts together, and of
-   the CPU seconds the probe saw.
-3. Each parameter also has a weak prior in the fit. A parameter whose interval the data shrink to less than
-   half its prior's is *identified*; the others keep their prior and are listed as such.
+   errors) of the rows of `model.rows`: traced buckets, fusion copies, probe rows, CPU seconds.
+3. What the formulas themselves miss is estimated per group of rows, so that the standardised residuals have
+   unit scale (the Birge ratio of metrology, made robust), and the fit is repeated with it.
+4. Each parameter also has a weak prior in the fit. One whose interval the data shrink to less than a quarter
+   of its prior's, and below 20 % either way, is *identified*; the others are listed as such.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 from scipy import optimize
 
 from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
-from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
-from .horovod import DEFAULT_CYCLE_S, control_s
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
 from .probe import LaneProbe
 from .recorded import knobs, recorded_scenario
+from .rows import Group, Numbers, Row, pooled, probe_rows, traced_rows
 from .sites import Sites
 from .step import simulate_step
 
-Numbers = npt.NDArray[np.float64]
 _FITTED = (
     "message_s",
     "stock_s_per_byte",
@@ -42,6 +39,7 @@ _FITTED = (
     "fuse_s_per_byte",
     "spin_weight",
     "lane_s_per_byte",
+    "lane_crowd",
     "copy_s_per_byte",
     "lane_call_s",
     "lane_start_s",
@@ -49,24 +47,25 @@ _FITTED = (
 )
 _NETWORK = ("flow_cap_bits_per_s", "nic_bits_per_s")
 _NETWORK_FACTOR = 4.0
-_ROW_SIGMA = 0.03
-_CPU_SIGMA = 0.10
-_STOCK_PROBE_SIGMA = 0.50
-_SCHEDULING_S = 0.5e-3
-"""What the scheduler may add to any call: it decides how little a short call says."""
-_LATENCY_S = 50e-6
-"""One-way latency of the wire that is taken for granted; what a message takes beyond it is fitted."""
-_SMALL_LANE_CALL = 4 * 1024 * 1024
+_IDENTIFIED = 1 / 4
+_WIDEST = 0.12
+_LONGEST_LATENCY_S = 50e-6
+_HINT_ERROR = 0.5
+_LEAST_MODEL_ERROR = 0.02
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One measured number: relative sigma, what it is, and how the model computes it from sites and costs."""
+class _Place:
+    """Where the data come from: hosts, ranks on each, usable cores of each, one-way latency in s."""
 
-    source: str
-    measured: float
-    sigma: float
-    model: Callable[[Sites, Parameters], float]
+    hosts: int
+    ranks_per_host: int
+    cores: float
+    latency_s: float
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_per_host
 
 
 def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | None = None) -> Calibration:
@@ -76,12 +75,25 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
     UserError when the trace has no whole steps, no gradients or no allreduce.
     """
     seen = observe(trace)
+    settings = knobs(trace)
     hosts = max(1, len(trace.meta.hosts))
     per_host = max(1, (trace.meta.ranks or hosts) // hosts)
-    usable = cores if cores is not None else _cores(trace)
-    direct = _direct_costs(seen, hosts * per_host, float(knobs(trace)["cycle_s"]))
-    rows = _rows(trace, seen, probe, hosts, per_host, direct)
-    fit = _fit(rows, hosts, per_host, usable, direct, seen, probe)
+    quickest_s = (
+        float(np.median(seen.control_s)) / max(1, control_rounds(hosts * per_host))
+        if len(seen.control_s)
+        else 1.0
+    )
+    place = _Place(
+        hosts,
+        per_host,
+        cores if cores is not None else _cores(trace),
+        min(_LONGEST_LATENCY_S, quickest_s / 2),
+    )
+    direct = _direct_costs(seen, place, settings["cycle_s"])
+    rows = traced_rows(seen, settings["aux"])
+    if probe is not None:
+        rows += probe_rows(probe, place.ranks, trace_is_stock=settings["aux"] == 0)
+    fit = _fit(pooled(rows), place, direct, _network_guess(seen, probe, place))
     entries = {**direct, **fit.entries}
     for name, info in INFO.items():
         if name not in entries:
@@ -91,10 +103,10 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         entries=entries,
         fitted_names=fit.names,
         covariance=fit.covariance.tolist(),
-        hosts=hosts,
-        ranks_per_host=per_host,
-        cores=usable,
-        latency_s=_LATENCY_S,
+        hosts=place.hosts,
+        ranks_per_host=place.ranks_per_host,
+        cores=place.cores,
+        latency_s=place.latency_s,
         model_error=fit.model_error,
         residuals=fit.residuals,
         notes=_notes(entries, probe),
@@ -106,9 +118,10 @@ def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibratio
     """Widen the model's error by what it misses of the very run it was made from."""
     run = simulate_step(recorded_scenario(trace, calibration, seen))
     miss = math.log(run.step_s / seen.step_s)
-    residuals = {**calibration.residuals, "step": [miss]}
     return dataclasses.replace(
-        calibration, model_error=math.hypot(calibration.model_error, miss), residuals=residuals
+        calibration,
+        model_error=math.hypot(calibration.model_error, miss),
+        residuals={**calibration.residuals, "step": [miss]},
     )
 
 
@@ -122,10 +135,8 @@ def _cores(trace: Trace) -> float:
     return float(min(counts)) if counts else 8.0
 
 
-# -- small costs, each from its own events --------------------------------------------------------------------
-
-
-def _direct_costs(seen: Observations, ranks: int, cycle_s: float) -> dict[str, Fitted]:
+def _direct_costs(seen: Observations, place: _Place, cycle_s: float) -> dict[str, Fitted]:
+    """Small costs, each the median of its own events."""
     found: dict[str, Fitted] = {}
 
     def put(name: str, values: Numbers, source: str) -> None:
@@ -133,137 +144,21 @@ def _direct_costs(seen: Observations, ranks: int, cycle_s: float) -> dict[str, F
         if len(values) < 5:
             return
         centre = float(np.median(values))
-        spread = 1.4826 * float(np.median(np.abs(np.log(values / centre)))) + 1e-3
-        half = Z90 * max(1.2533 * spread / math.sqrt(len(values)), 0.02)
-        found[name] = Fitted(
-            centre,
-            INFO[name].unit,
-            centre * math.exp(-half),
-            centre * math.exp(half),
-            True,
-            f"{len(values)} {source}",
-        )
+        scatter = 1.4826 * float(np.median(np.abs(np.log(values / centre))))
+        half = Z90 * max(1.2533 * scatter / math.sqrt(len(values)), 1e-3)
+        low, high = centre * math.exp(-half), centre * math.exp(half)
+        found[name] = Fitted(centre, INFO[name].unit, low, high, True, f"{len(values)} {source}")
 
     put("enqueue_s", seen.enqueue_s, "enqueue events")
     put("tensor_s", seen.done_spacing_s, "gaps between done events of a bucket")
-    if ranks > 1 and len(seen.control_s):
-        quick = np.sort(seen.control_s)[: max(5, len(seen.control_s) // 2)]
-        put("control_round_s", quick / control_rounds(ranks) - _LATENCY_S, "control calls (the quicker half)")
-    period = seen.control_period_s
-    if ranks > 1 and len(period) >= 5:
+    rounds = control_rounds(place.ranks)
+    if rounds:
+        put("control_round_s", seen.control_s / rounds - place.latency_s, "control calls")
         # Beside a busy core a cycle lasts as long as its thread waits for its turn; else it sleeps its time.
-        excess = period - cycle_s
+        excess = seen.control_period_s - cycle_s
         put("cycle_slack_s", excess[excess < 0.5e-3], "cycles during forward passes")
-        put("busy_wait_s", excess[excess >= 0.5e-3] / control_rounds(ranks), "cycles during forward passes")
+        put("busy_wait_s", excess[excess >= 0.5e-3] / rounds, "cycles during forward passes")
     return found
-
-
-# -- allreduce durations, all in one fit ------------------------------------------------------------------------
-
-
-def _rows(
-    trace: Trace,
-    seen: Observations,
-    probe: LaneProbe | None,
-    hosts: int,
-    per_host: int,
-    direct: dict[str, Fitted],
-) -> list[_Row]:
-    rows: list[_Row] = []
-    lanes = int(knobs(trace)["aux"])
-    for group in _alike(seen.fuse, 1 << 20):
-        nbytes, busy_s, values = (
-            int(group["bytes"].iloc[0]),
-            float(group["busy_s"].median()),
-            group["seconds"].to_numpy(),
-        )
-        rows.append(
-            _Row("traced fusion copy", float(np.median(values)), _sigma(values), _copied(nbytes, busy_s))
-        )
-    for group in _alike(seen.buckets, 4096):
-        nbytes, busy_s, values = (
-            int(group["bytes"].iloc[0]),
-            float(group["busy_s"].median()),
-            group["seconds"].to_numpy(),
-        )
-        rows.append(
-            _Row(
-                "traced allreduce",
-                float(np.median(values)),
-                _sigma(values),
-                _timed(nbytes, lanes, busy_s),
-            )
-        )
-    if probe is None:
-        return rows
-    for row in probe.rows:
-        values = np.asarray(row.seconds, dtype=float)
-        source = "probe of stock MPI" if row.aux == 0 else "probe of the lanes"
-        # Training has the last word on stock MPI: a connection that has long been in use behaves differently.
-        sigma = _STOCK_PROBE_SIGMA if row.aux == 0 and lanes == 0 else _sigma(values)
-        rows.append(
-            _Row(source, float(np.median(values)), sigma, _probed(row.bytes, row.aux, hosts * per_host))
-        )
-        if row.aux and row.lane_cpu_s and row.bytes >= _SMALL_LANE_CALL:
-            rows.append(_Row("probe's lane CPU", row.lane_cpu_s, _CPU_SIGMA, _lane_cpu(row.bytes, hosts)))
-        if row.aux and row.rank_cpu_s and row.bytes >= _SMALL_LANE_CALL:
-            rows.append(_Row("probe's rank CPU", row.rank_cpu_s, _CPU_SIGMA * 2, _rank_cpu(row.bytes)))
-    return rows
-
-
-def _sigma(values: Numbers) -> float:
-    """Relative sigma of a median: measured scatter over sqrt(n), and never below what the model can resolve."""
-    centre = float(np.median(values))
-    scatter = 1.4826 * float(np.median(np.abs(values - centre))) / centre
-    return math.hypot(_ROW_SIGMA, _SCHEDULING_S / centre, 1.2533 * scatter / math.sqrt(len(values)))
-
-
-def _timed(nbytes: int, lanes: int, busy_s: float) -> Callable[[Sites, Parameters], float]:
-    def model(sites: Sites, costs: Parameters) -> float:
-        legs = (
-            lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
-        )
-        return alone_s(legs, sites, costs, busy_s)
-
-    return model
-
-
-def _probed(nbytes: int, lanes: int, ranks: int) -> Callable[[Sites, Parameters], float]:
-    """What a rank of the probe sees: its gradient queued, half a cycle's wait, agreement, the allreduce."""
-    timed = _timed(nbytes, lanes, 0.0)
-
-    def model(sites: Sites, costs: Parameters) -> float:
-        agreed_s = control_s(costs, ranks, sites.cluster.worst_latency_s)
-        waits_s = (
-            costs.enqueue_s + (DEFAULT_CYCLE_S + costs.cycle_slack_s) / 2 + costs.bucket_s + costs.tensor_s
-        )
-        return waits_s + agreed_s + timed(sites, costs)
-
-    return model
-
-
-def _alike(calls: pd.DataFrame, least_bytes: int) -> list[pd.DataFrame]:
-    """Calls of at least `least_bytes`, in groups of one size that ran mostly beside compute, or mostly not."""
-    chosen = calls[calls["bytes"] >= least_bytes]
-    return [
-        group for _, group in chosen.groupby([chosen["bytes"], chosen["busy_s"] > 0.5 * chosen["seconds"]])
-    ]
-
-
-def _copied(nbytes: int, busy_s: float) -> Callable[[Sites, Parameters], float]:
-    def model(sites: Sites, costs: Parameters) -> float:
-        leg = Leg(0.0, rank_work("fuse", nbytes * costs.fuse_s_per_byte, sites), spins=False)
-        return alone_s([leg], sites, costs, busy_s)
-
-    return model
-
-
-def _lane_cpu(nbytes: int, hosts: int) -> Callable[[Sites, Parameters], float]:
-    return lambda sites, costs: 2 * (hosts - 1) / hosts * nbytes * costs.lane_s_per_byte
-
-
-def _rank_cpu(nbytes: int) -> Callable[[Sites, Parameters], float]:
-    return lambda sites, costs: 2 * nbytes * costs.copy_s_per_byte
 
 
 @dataclass(frozen=True)
@@ -275,96 +170,163 @@ class _Fit:
     model_error: float
 
 
-def _fit(
-    rows: Sequence[_Row],
-    hosts: int,
-    per_host: int,
-    cores: float,
-    direct: dict[str, Fitted],
-    seen: Observations,
-    probe: LaneProbe | None,
-) -> _Fit:
-    names = [*_FITTED, *_NETWORK]
-    base = Parameters(**{name: entry.value for name, entry in direct.items()})
-    start_flow, start_nic = _network_guess(seen, probe, hosts, base.wire_efficiency)
-    priors = np.array(
-        [math.log(float(getattr(base, name))) for name in _FITTED]
-        + [math.log(start_flow), math.log(start_nic)]
-    )
-    widths = np.array(
-        [math.log(INFO[name].factor) / Z90 for name in _FITTED] + [math.log(_NETWORK_FACTOR) / Z90] * 2
-    )
+class _Problem:
+    """The least-squares problem over the logarithms of the fitted parameters."""
 
-    def place(vector: Numbers) -> tuple[Sites, Parameters]:
-        values = dict(zip(names, np.exp(vector).tolist(), strict=True))
+    def __init__(
+        self, rows: Sequence[Row], place: _Place, direct: dict[str, Fitted], network: Sequence[float]
+    ) -> None:
+        self.rows = rows
+        self.place = place
+        self.names = [*_FITTED, *_NETWORK]
+        self.base = Parameters(**{name: entry.value for name, entry in direct.items()})
+        starts = [float(getattr(self.base, name)) for name in _FITTED] + list(network)
+        factors = [INFO[name].factor for name in _FITTED] + [_NETWORK_FACTOR] * len(_NETWORK)
+        self.priors = np.log(np.array(starts))
+        self.widths = np.log(np.array(factors)) / Z90
+        self.measured = np.array([row.measured for row in rows])
+
+    def relative(self, vector: Numbers) -> Numbers:
+        """log(model / measured) of every row."""
+        values = dict(zip(self.names, np.exp(vector).tolist(), strict=True))
         cluster = Cluster.star(
-            hosts,
-            per_host,
-            cores=cores,
+            self.place.hosts,
+            self.place.ranks_per_host,
+            cores=self.place.cores,
             nic_bits_per_s=values.pop("nic_bits_per_s"),
             flow_cap_bits_per_s=values.pop("flow_cap_bits_per_s"),
-            latency_s=_LATENCY_S,
+            latency_s=self.place.latency_s,
         )
-        costs = base.replaced(**values)
-        return Sites.of(cluster, costs.wire_efficiency), costs
+        costs = self.base.replaced(**values)
+        sites = Sites.of(cluster, costs.wire_efficiency)
+        modelled = np.array([row.formula(sites, costs) for row in self.rows], dtype=float)
+        return np.asarray(np.log(modelled / self.measured))
 
-    measured = np.array([row.measured for row in rows])
-    sigmas = np.array([row.sigma for row in rows])
+    def solve(self, errors: Numbers, starts: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+        """Best vector over several starts, and the Jacobian of rows and priors there."""
 
-    def relative(vector: Numbers) -> Numbers:
-        sites, costs = place(vector)
-        modelled = np.array([row.model(sites, costs) for row in rows], dtype=float)
-        return np.asarray(np.log(modelled / measured))
+        def loss(vector: Numbers) -> Numbers:
+            # soft L1 on the data, plain squares on the prior: scipy's own loss would also soften the prior.
+            scaled = self.relative(vector) / errors
+            robust = np.sign(scaled) * np.sqrt(2 * (np.sqrt(1 + scaled**2) - 1))
+            return np.concatenate([robust, (vector - self.priors) / self.widths])
 
-    def loss(vector: Numbers) -> Numbers:
-        # soft L1 on the data, plain squares on the prior: scipy's own loss would also soften the prior.
-        scaled = relative(vector) / sigmas
-        robust = np.sign(scaled) * np.sqrt(2 * (np.sqrt(1 + scaled**2) - 1))
-        return np.concatenate([robust, (vector - priors) / widths])
+        tries = []
+        for start in starts:
+            tries.append(optimize.least_squares(loss, start, x_scale=self.widths, max_nfev=60))  # type: ignore[operator]
+            if tries[-1].cost < 0.5 * len(self.rows):
+                break
+        best = min(tries, key=lambda found: float(found.cost))
+        return best.x, self.slopes(best.x)
 
+    def slopes(self, vector: Numbers) -> Numbers:
+        """Derivatives of the rows' log(model) by the log parameters, central differences, shape (rows, names)."""
+        moves = 1e-3 * np.eye(len(vector))
+        return np.stack(
+            [(self.relative(vector + m) - self.relative(vector - m)) / 2e-3 for m in moves], axis=1
+        )
+
+
+def _fit(rows: Sequence[Row], place: _Place, direct: dict[str, Fitted], network: Sequence[float]) -> _Fit:
+    problem = _Problem(rows, place, direct, network)
+    statistical = np.array([row.error for row in rows])
+    errors = np.hypot(statistical, _first_errors(rows))
     # Which limit binds where (cap, NIC, cores) makes kinks: start from several flow caps, keep the best.
-    tries = []
-    for shift in (0.0, 0.5, -0.5):
-        start = priors.copy()
-        start[-2] += shift
-        tries.append(optimize.least_squares(loss, start, x_scale=widths, max_nfev=60))  # type: ignore[operator]
-    best = min(tries, key=lambda found: float(found.cost))
-    covariance = np.linalg.inv(best.jac.T @ best.jac)
-    errors = relative(best.x)
+    cap = len(_FITTED)
+    starts = [problem.priors + shift * np.eye(len(problem.priors))[cap] for shift in (0.0, 0.5, -0.5)]
+    vector, slopes = problem.solve(errors, starts)
+    for _ in range(2):
+        floors = _missed(rows, problem.relative(vector), statistical, errors, slopes, problem.widths)
+        errors = np.hypot(statistical, floors)
+        vector, slopes = problem.solve(errors, [vector])
+    covariance = _covariance(slopes, errors, problem.widths)
+    return _as_fit(problem, vector, covariance, floors)
+
+
+def _first_errors(rows: Sequence[Row]) -> Numbers:
+    first = {Group.TIME: 0.03, Group.CPU: 0.2, Group.HINT: _HINT_ERROR}
+    return np.array([first[row.group] for row in rows])
+
+
+def _covariance(slopes: Numbers, errors: Numbers, widths: Numbers) -> Numbers:
+    scaled = slopes / errors[:, None]
+    return np.asarray(np.linalg.inv(scaled.T @ scaled + np.diag(1 / widths**2)))
+
+
+def _missed(
+    rows: Sequence[Row],
+    residuals: Numbers,
+    statistical: Numbers,
+    errors: Numbers,
+    slopes: Numbers,
+    widths: Numbers,
+) -> Numbers:
+    """Relative error of the formulas themselves, for each row that of its group.
+
+    Found where the median of the group's studentised residuals is that of a normal distribution.
+    """
+    scaled = slopes / errors[:, None]
+    leverage = np.einsum("ij,jk,ik->i", scaled, _covariance(slopes, errors, widths), scaled)
+    free = np.sqrt(np.clip(1 - leverage, 0.2, 1.0))
+    floors = np.full(len(rows), _HINT_ERROR)
+    for group in (Group.TIME, Group.CPU):
+        members = np.array([row.group is group for row in rows])
+        if not members.any():
+            continue
+        away = np.abs(residuals[members]) / free[members]
+        # Few rows say little about their own scale: a weak expectation counts as three more of them.
+        expected = 0.01 if group is Group.TIME else 0.02
+
+        def scale(
+            floor: float, away: Numbers = away, members: Numbers = members, expected: float = expected
+        ) -> float:
+            each = np.concatenate(
+                [
+                    away / np.hypot(statistical[members], floor),
+                    np.full(3, 0.6745 * expected / max(floor, 1e-6)),
+                ]
+            )
+            return 1.4826 * float(np.median(each)) - 1.0
+
+        floors[members] = 0.0 if scale(1e-6) <= 0 else optimize.brentq(scale, 1e-6, 2.0)
+    return floors
+
+
+def _as_fit(problem: _Problem, vector: Numbers, covariance: Numbers, floors: Numbers) -> _Fit:
     residuals: dict[str, list[float]] = {}
-    for row, error in zip(rows, errors, strict=True):
+    for row, error in zip(problem.rows, problem.relative(vector), strict=True):
         residuals.setdefault(row.source, []).append(round(float(error), 5))
-    timed = np.array([e for row, e in zip(rows, errors, strict=True) if row.sigma <= 2 * _ROW_SIGMA])
-    model_error = max(0.02, 1.4826 * float(np.median(np.abs(timed)))) if len(timed) else 0.1
-    entries = {}
     sources = ", ".join(f"{len(values)} x {source}" for source, values in residuals.items())
-    for number, name in enumerate(names):
-        value, sigma = math.exp(best.x[number]), math.sqrt(covariance[number, number])
-        identified = bool(sigma < 0.5 * widths[number])
-        unit = INFO[name].unit if name in INFO else NETWORK_UNITS[name]
-        source = sources if identified else "prior: these data do not identify it"
+    entries = {}
+    for number, name in enumerate(problem.names):
+        value, sigma = math.exp(vector[number]), math.sqrt(covariance[number, number])
+        identified = bool(sigma < min(_IDENTIFIED * problem.widths[number], _WIDEST))
         entries[name] = Fitted(
-            value, unit, value * math.exp(-Z90 * sigma), value * math.exp(Z90 * sigma), identified, source
+            value,
+            INFO[name].unit if name in INFO else NETWORK_UNITS[name],
+            value * math.exp(-Z90 * sigma),
+            value * math.exp(Z90 * sigma),
+            identified,
+            sources if identified else "prior: these data do not identify it",
         )
-    return _Fit(entries, names, covariance, residuals, model_error)
+    timed = [floor for row, floor in zip(problem.rows, floors, strict=True) if row.group is Group.TIME]
+    return _Fit(entries, problem.names, covariance, residuals, max([_LEAST_MODEL_ERROR, *timed]))
 
 
-def _network_guess(
-    seen: Observations, probe: LaneProbe | None, hosts: int, efficiency: float
-) -> tuple[float, float]:
+def _network_guess(seen: Observations, probe: LaneProbe | None, place: _Place) -> tuple[float, float]:
     """Where the search for the per-flow cap and the NIC rate starts: the best rates anything reached, in bit/s."""
-    wire = 2.0 * (hosts - 1) / hosts if hosts > 1 else 1.0
+    wire = 2.0 * (place.hosts - 1) / place.hosts if place.hosts > 1 else 1.0
+    efficiency = Parameters().wire_efficiency
 
-    def rate(nbytes: pd.Series | float, seconds: pd.Series | float) -> float:
-        return float(np.max(wire * np.asarray(nbytes) * 8 / np.asarray(seconds))) / efficiency
+    def rate(nbytes: float, seconds: float) -> float:
+        return wire * nbytes * 8 / seconds / efficiency
 
-    flow = rate(seen.buckets["bytes"], seen.buckets["seconds"])
+    pairs = zip(seen.buckets["bytes"], seen.buckets["seconds"], strict=True)
+    flow = max(rate(float(nbytes), float(seconds)) for nbytes, seconds in pairs)
     nic = 4 * flow
     if probe is not None:
-        single = [rate(row.bytes, min(row.seconds)) for row in probe.rows if row.aux <= 1]
-        every = [rate(row.bytes, min(row.seconds)) for row in probe.rows]
-        flow = max([flow, *single])
-        nic = max([1.5 * flow, *every])
+        flow = max([flow, *(rate(row.bytes, min(row.seconds)) for row in probe.rows if row.aux <= 1)])
+        nic = max([1.5 * flow, *(rate(row.bytes, min(row.seconds)) for row in probe.rows)])
     return 1.05 * flow, 1.05 * nic
 
 

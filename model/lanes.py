@@ -34,6 +34,11 @@ class RingCost:
     vote_rounds: int
 
 
+def crowded_lane_s_per_byte(parameters: Parameters, lanes: int) -> float:
+    """CPU seconds a wire byte costs one of `lanes` lanes: smaller pieces, more wake-ups, colder caches."""
+    return parameters.lane_s_per_byte * (1.0 + (parameters.lane_crowd - 1.0) * (lanes - 1) / 3)
+
+
 def ring_cost(
     nbytes: int, lanes: int, hosts: int, ranks_per_host: int, parameters: Parameters, latency_s: float
 ) -> RingCost:
@@ -46,7 +51,7 @@ def ring_cost(
     return RingCost(
         wire_bytes=wire,
         flows=lanes,
-        cpu_s=wire * parameters.lane_s_per_byte + local,
+        cpu_s=wire * crowded_lane_s_per_byte(parameters, lanes) + local,
         copy_cpu_s=nbytes * parameters.copy_s_per_byte,
         latency_s=parameters.lane_call_s
         + lanes * parameters.lane_start_s

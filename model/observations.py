@@ -32,7 +32,7 @@ class Observations:
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
     ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass),
-    start_s (from the step's start). ``fuse``: the same for copies into and out of the fusion buffer.
+    start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
     ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
     """
@@ -87,7 +87,7 @@ def observe(trace: Trace) -> Observations:
         steps=steps,
         ready=_ready(events, anchors),
         buckets=_buckets(events, anchors, _aligned(trace)),
-        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT], aligned=False),
+        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
         control_s=_control(events),
         control_period_s=_control_period(events, anchors),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
@@ -173,7 +173,7 @@ def _cache_order(events: pd.DataFrame) -> Any:
 
 
 def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aligned: bool) -> pd.DataFrame:
-    table = _calls(events, anchors, [Kind.ALLREDUCE], aligned)
+    table = _together(_calls(events, anchors, [Kind.ALLREDUCE]), aligned)
     if table.empty:
         raise UserError(
             "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
@@ -185,15 +185,18 @@ def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aligned: bool) -> pd.D
     )
 
 
-def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind], aligned: bool) -> pd.DataFrame:
-    """Work on buckets: bytes, seconds, seconds of it beside the backward pass (of the rank that has least)."""
+def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd.DataFrame:
+    """Work on buckets, one row a rank: bytes, seconds, seconds of it beside the rank's backward pass."""
     calls = events[events["kind"].isin([kind.value for kind in kinds]) & events["bucket"].notna()].merge(
         anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
     )
     within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
-    calls = calls.assign(busy_s=within * _NS, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
-    groups = calls.groupby(["step", "bucket", "kind"], as_index=False)
-    table = groups.agg(
+    return calls.assign(busy_s=within * _NS, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
+
+
+def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
+    """Collectives, one row for all ranks: from the last arrival to the last end, or the shortest duration."""
+    table = calls.groupby(["step", "bucket", "kind"], as_index=False).agg(
         bytes=("bytes", "max"),
         seconds=("seconds", "min"),
         busy_s=("busy_s", "min"),
@@ -208,9 +211,13 @@ def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind], align
 
 
 def _control(events: pd.DataFrame) -> Numbers:
-    """Durations of idle control calls: the shorter ranks' ones, where no one waits for a late rank."""
-    calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()]
-    return np.asarray(calls["seconds"], dtype=float)
+    """Durations of control calls as the last rank to arrive sees them: the n-th call of a step is the same on all."""
+    calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()].sort_values(
+        "t_start_ns"
+    )
+    number = calls.groupby(["step", "rank"]).cumcount()
+    quickest = calls.groupby([calls["step"], number])["seconds"].agg(["min", "size"])
+    return np.asarray(quickest.loc[quickest["size"] == quickest["size"].max(), "min"], dtype=float)
 
 
 def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:

@@ -36,6 +36,7 @@ class Parameters:
     stock_duplex: float = 1.3
     spin_weight: float = 0.15
     lane_s_per_byte: float = 0.9e-9
+    lane_crowd: float = 1.25
     copy_s_per_byte: float = 0.3e-9
     lane_call_s: float = 300e-6
     lane_start_s: float = 20e-6
@@ -77,6 +78,7 @@ INFO: dict[str, ParameterInfo] = {
         "1", "share of a core a waiting stock thread takes beside one busy thread", 3.0
     ),
     "lane_s_per_byte": ParameterInfo("s/B", "lane: CPU to send, receive and add one byte of the ring", 2.0),
+    "lane_crowd": ParameterInfo("1", "CPU a byte costs with four lanes a host over that with one", 1.5),
     "copy_s_per_byte": ParameterInfo(
         "s/B", "copy between the rank's buffer and the lanes' shared memory, one way", 2.0
     ),

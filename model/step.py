@@ -223,8 +223,10 @@ class _Step:
             self.queued.clear()
             self.wake = self.env.event()
             extra = 0.0 if self.scenario.cached else negotiation_s(self.costs, ranks, len(batch), latency)
+            yield self.env.timeout(self.waking_s(control_rounds(ranks)))
+            # As the last rank to arrive sees it: the others wait for it inside the call.
             control_start_s = self.env.now
-            yield self.env.timeout(agree_s + extra + self.waking_s(control_rounds(ranks)))
+            yield self.env.timeout(agree_s + extra)
             self.mark_all(Kind.NEGOTIATE, control_start_s)
             for tensor in batch:
                 for host in self.sites.hosts:

@@ -28,8 +28,8 @@ def write_simulated_trace(
     """Simulate `steps` steps, the first uncached, and write them as a trace with ``source`` "simulated".
 
     With a `seed` compute and communication of each step are drawn from the workload's spread; `noise` is the
-    relative sigma of extra, independent noise on the length of each small event (what clocks and the
-    scheduler add in a recorded trace).
+    relative sigma of extra noise on the length of each small event (what clocks and the scheduler add in a
+    recorded trace); control calls get it once for all ranks, and the ranks that came first wait longer.
     """
     random = np.random.default_rng(seed)
     frames, begin_s = [], 1.0
@@ -58,17 +58,21 @@ def _frame(
     scenario: Scenario, run: StepRun, step: int, begin_s: float, random: np.random.Generator, noise: float
 ) -> pd.DataFrame:
     shown = {mark.host for mark in run.marks}
+    factors = np.exp(noise * random.standard_normal(len(run.marks)))
     rows = []
     rank = 0
     for host in scenario.cluster.hosts:
         source = host.name if host.name in shown else next(iter(shown))
         for _ in range(host.ranks):
-            for mark in run.marks:
+            for number, mark in enumerate(run.marks):
                 if mark.host != source:
                     continue
                 start_s, end_s = mark.start_s, mark.end_s
-                if noise and mark.kind in (Kind.ENQUEUE, Kind.FUSE_IN, Kind.FUSE_OUT, Kind.NEGOTIATE):
+                if noise and mark.kind in (Kind.ENQUEUE, Kind.FUSE_IN, Kind.FUSE_OUT):
                     end_s = start_s + (end_s - start_s) * math.exp(noise * random.standard_normal())
+                elif noise and mark.kind is Kind.NEGOTIATE and mark.tensor is None:
+                    early = random.exponential(noise) if rank != step % scenario.cluster.ranks else 0.0
+                    end_s = start_s + (end_s - start_s) * float(factors[number]) * (1 + early)
                 rows.append(
                     (
                         step,

@@ -3,10 +3,8 @@ import dataclasses
 import pytest
 from vsketchdlc.model.calibration import Calibration
 from vsketchdlc.model.cluster import Cluster
-from vsketchdlc.model.collectives import alone_s, lane_legs, stock_legs
-from vsketchdlc.model.probe import LaneProbe, ProbeRow
+from vsketchdlc.model.recovery import simulated_probe
 from vsketchdlc.model.scenario import Scenario
-from vsketchdlc.model.sites import Sites
 from vsketchdlc.model.workload import GradientTensor, Workload
 
 MB = 1_000_000
@@ -32,29 +30,6 @@ def costs(**values):
     for name, value in values.items():
         entries[name] = dataclasses.replace(entries[name], value=value)
     return dataclasses.replace(calibration, entries=entries, fitted_names=[], covariance=[], model_error=0.02)
-
-
-def probe_of(scenario, counts=(0, 1, 2, 4), sizes=(256 << 10, 4 << 20, 32 << 20)):
-    """What a lane probe of this scenario would measure, without noise."""
-    sites = Sites.of(scenario.cluster, scenario.parameters.wire_efficiency)
-    hosts = len(scenario.cluster.hosts)
-    rows = []
-    for aux in counts:
-        for size in sizes:
-            p = scenario.parameters
-            legs = lane_legs(sites, p, size, aux) if aux else stock_legs(sites, p, size, size // 4)
-            wire = 2 * (hosts - 1) / hosts * size
-            horovod_s = p.enqueue_s + 530e-6 + p.bucket_s + p.tensor_s + p.control_round_s + 50e-6
-            rows.append(
-                ProbeRow(
-                    aux,
-                    size,
-                    [horovod_s + alone_s(legs, sites, p)] * 4,
-                    2 * size * p.copy_s_per_byte if aux else None,
-                    wire * p.lane_s_per_byte if aux else None,
-                )
-            )
-    return LaneProbe(hosts, 1, rows)
 
 
 @pytest.fixture
@@ -84,13 +59,13 @@ def demo(alexnet, lab):
 
 @pytest.fixture
 def probe(demo):
-    return probe_of(demo)
+    return simulated_probe(demo)
 
 
 @pytest.fixture
 def measured_probe():
     """The function that makes the probe of any scenario."""
-    return probe_of
+    return simulated_probe
 
 
 @pytest.fixture

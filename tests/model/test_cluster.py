@@ -17,8 +17,9 @@ def test_a_star_is_uniform_and_one_host_stands_for_all():
 
 
 def test_one_slower_host_makes_it_uneven():
-    cluster = Cluster.star(3)
-    cluster.graph.nodes["h1"]["host"] = dataclasses.replace(cluster.graph.nodes["h1"]["host"], speed=0.5)
+    graph = Cluster.star(3).graph
+    graph.nodes["h1"]["host"] = dataclasses.replace(graph.nodes["h1"]["host"], speed=0.5)
+    cluster = Cluster(graph)
     assert not cluster.is_uniform
     assert len(Sites.of(cluster, 0.95).hosts) == 3
 

@@ -10,11 +10,16 @@ from vsketchdlc.model.sites import Sites
 
 def test_cost_of_one_ring_by_hand():
     costs = Parameters(
-        lane_s_per_byte=1e-9, copy_s_per_byte=0.5e-9, lane_call_s=1e-3, lane_start_s=1e-4, lane_round_s=1e-5
+        lane_s_per_byte=1e-9,
+        lane_crowd=1.3,
+        copy_s_per_byte=0.5e-9,
+        lane_call_s=1e-3,
+        lane_start_s=1e-4,
+        lane_round_s=1e-5,
     )
     cost = ring_cost(400, 2, 4, 1, costs, 1e-6)
     assert cost.wire_bytes == 600  # 2 * 3/4 * 400
-    assert cost.cpu_s == pytest.approx(600e-9)
+    assert cost.cpu_s == pytest.approx(600e-9 * 1.1)
     assert cost.copy_cpu_s == pytest.approx(200e-9)
     # call + two lanes + six rounds with the wire's latency + two hops there and back of the vote
     assert cost.latency_s == pytest.approx(1e-3 + 2e-4 + 6 * 11e-6 + 4e-6)
@@ -23,7 +28,7 @@ def test_cost_of_one_ring_by_hand():
 @given(st.integers(1, 16), st.integers(2, 16), st.floats(1, 100), st.floats(0.5, 64))
 def test_more_lanes_are_never_slower_but_for_what_waking_them_costs(lanes, hosts, nic, cores):
     cluster = Cluster.star(hosts, cores=cores, nic_bits_per_s=nic * 1e9, flow_cap_bits_per_s=1e9)
-    costs = Parameters(lane_start_s=1e-12)
+    costs = Parameters(lane_start_s=1e-12, lane_crowd=1.0)
     sites = Sites.of(cluster, costs.wire_efficiency)
     few = alone_s(lane_legs(sites, costs, 10**8, lanes), sites, costs)
     more = alone_s(lane_legs(sites, costs, 10**8, lanes + 1), sites, costs)

@@ -17,7 +17,7 @@ def only(**values):
         name: dataclasses.replace(entry, value=values.get(name, TINY))
         for name, entry in Calibration.prior().entries.items()
     }
-    for name in ("wire_efficiency", "stock_duplex"):
+    for name in ("wire_efficiency", "stock_duplex", "lane_crowd"):
         entries[name] = dataclasses.replace(entries[name], value=values.get(name, 1.0))
     assert set(entries) == set(INFO)
     return Calibration(entries)

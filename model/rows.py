@@ -1,0 +1,171 @@
+"""What calibration fits: measured numbers, each with its scatter and the formula by which the model gives it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
+from .horovod import DEFAULT_CYCLE_S, control_s
+from .lanes import crowded_lane_s_per_byte
+from .observations import Observations
+from .parameters import Parameters
+from .probe import LaneProbe
+from .sites import Sites
+
+Numbers = npt.NDArray[np.float64]
+Formula = Callable[[Sites, Parameters], float]
+
+SCHEDULING_S = 0.3e-3
+"""What the scheduler may add to any call: it decides how little a short call says."""
+_LEAST_SCATTER = 0.002
+_CPU_ERROR = 0.01
+_LARGE_CALL_BYTES = 4 << 20
+_LEAST_FUSION_BYTES = 1 << 20
+_LEAST_ALLREDUCE_BYTES = 4096
+_FASTEST_S_PER_BYTE = 0.01e-9
+"""100 GB/s: a copy that looks quicker was not seen whole."""
+
+
+class Group(str, Enum):
+    """Rows of one group miss the model by about the same relative amount."""
+
+    TIME = "durations"
+    CPU = "CPU seconds"
+    HINT = "hints"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number: from which data, its relative standard error, its group, the model's formula."""
+
+    source: str
+    measured: float
+    error: float
+    group: Group
+    formula: Formula
+
+
+def traced_rows(seen: Observations, lanes: int) -> list[Row]:
+    """Fusion copies and allreduces of a trace recorded with `lanes` lanes, by size and by company of compute."""
+    rows: list[Row] = []
+    for source, calls, least in (
+        ("traced fusion copy", seen.fuse, _LEAST_FUSION_BYTES),
+        ("traced allreduce", seen.buckets, _LEAST_ALLREDUCE_BYTES),
+    ):
+        chosen = calls[(calls["bytes"] >= least) & (calls["seconds"] > calls["bytes"] * _FASTEST_S_PER_BYTE)]
+        beside = chosen["busy_s"] > 0.5 * chosen["seconds"]
+        for _, group in chosen.groupby([chosen["bytes"], beside]):
+            values = group["seconds"].to_numpy(dtype=float)
+            if len(values) < 3:
+                continue
+            nbytes, busy_s = int(group["bytes"].iloc[0]), float(group["busy_s"].median())
+            formula = (
+                _copied(nbytes, busy_s) if source == "traced fusion copy" else _timed(nbytes, lanes, busy_s)
+            )
+            rows.append(Row(source, float(np.median(values)), _error(values), Group.TIME, formula))
+    return rows
+
+
+def probe_rows(probe: LaneProbe, ranks: int, trace_is_stock: bool) -> list[Row]:
+    """Times and CPU seconds of a probe; its stock rows only hint where the trace itself shows stock MPI.
+
+    A connection that has long been in use both ways behaves differently from a probe's.
+    """
+    rows: list[Row] = []
+    for row in probe.rows:
+        values = np.asarray(row.seconds, dtype=float)
+        source = "probe of stock MPI" if row.aux == 0 else "probe of the lanes"
+        group = Group.HINT if row.aux == 0 and trace_is_stock else Group.TIME
+        formula = _probed(row.bytes, row.aux, ranks)
+        rows.append(Row(source, float(np.median(values)), _error(values), group, formula))
+        if not row.aux or row.bytes < _LARGE_CALL_BYTES:
+            continue
+        if row.lane_cpu_s:
+            rows.append(
+                Row(
+                    "probe's lane CPU",
+                    row.lane_cpu_s,
+                    0.02,
+                    Group.CPU,
+                    _lane_cpu(row.bytes, row.aux, probe.hosts),
+                )
+            )
+        if row.rank_cpu_s:
+            rows.append(Row("probe's rank CPU", row.rank_cpu_s, _CPU_ERROR, Group.CPU, _rank_cpu(row.bytes)))
+    return rows
+
+
+def pooled(rows: list[Row]) -> list[Row]:
+    """The same rows, each with the scatter of its source: a few repetitions say little about their own.
+
+    What the scheduler adds now and then is added to rows of the probe, where it may not have shown.
+    """
+    by_source: dict[str, list[float]] = {}
+    for row in rows:
+        by_source.setdefault(row.source, []).append(row.error)
+    typical = {source: math.sqrt(float(np.mean(np.square(errors)))) for source, errors in by_source.items()}
+    return [replace(row, error=math.hypot(typical[row.source], _unseen(row))) for row in rows]
+
+
+def _unseen(row: Row) -> float:
+    probed = row.source.startswith("probe of")
+    return SCHEDULING_S / row.measured if probed else 0.0
+
+
+def _error(values: Numbers) -> float:
+    """Relative standard error of a median."""
+    scatter = (
+        float(np.std(values, ddof=1))
+        if len(values) < 5
+        else 1.4826 * float(pd.Series(values).sub(np.median(values)).abs().median())
+    )
+    return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / float(np.median(values)))
+
+
+def _timed(nbytes: int, lanes: int, busy_s: float) -> Formula:
+    def seconds(sites: Sites, costs: Parameters) -> float:
+        legs = (
+            lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
+        )
+        return alone_s(legs, sites, costs, busy_s)
+
+    return seconds
+
+
+def _copied(nbytes: int, busy_s: float) -> Formula:
+    def seconds(sites: Sites, costs: Parameters) -> float:
+        leg = Leg(0.0, rank_work("fuse", nbytes * costs.fuse_s_per_byte, sites), spins=False)
+        return alone_s([leg], sites, costs, busy_s)
+
+    return seconds
+
+
+def _probed(nbytes: int, lanes: int, ranks: int) -> Formula:
+    """What a rank of the probe sees: its gradient queued, half a cycle's wait, agreement, the allreduce."""
+    timed = _timed(nbytes, lanes, 0.0)
+
+    def seconds(sites: Sites, costs: Parameters) -> float:
+        agreed_s = control_s(costs, ranks, sites.cluster.worst_latency_s)
+        return probe_wait_s(costs) + agreed_s + timed(sites, costs)
+
+    return seconds
+
+
+def probe_wait_s(costs: Parameters) -> float:
+    """Horovod's own part of a probe's time: queueing, half a cycle on average, the bucket's and tensor's work."""
+    return costs.enqueue_s + (DEFAULT_CYCLE_S + costs.cycle_slack_s) / 2 + costs.bucket_s + costs.tensor_s
+
+
+def _lane_cpu(nbytes: int, lanes: int, hosts: int) -> Formula:
+    return lambda _, costs: 2 * (hosts - 1) / hosts * nbytes * crowded_lane_s_per_byte(costs, lanes)
+
+
+def _rank_cpu(nbytes: int) -> Formula:
+    return lambda _, costs: 2 * nbytes * costs.copy_s_per_byte
