@@ -216,7 +216,9 @@ def run_demo(output: Path, say: Callable[[str], None]) -> DemoResult:
 def counts_to_measure(chosen: int) -> list[int]:
     """0, the chosen count and two others that show whether the choice was right: fewer and more lanes."""
     others = [
-        aux for aux in (chosen - 2, chosen + 2, chosen + 1, chosen - 1, 4) if 0 < aux <= AUX_MAX and aux != chosen
+        aux
+        for aux in (chosen - 2, chosen + 2, chosen + 1, chosen - 1, 4)
+        if 0 < aux <= AUX_MAX and aux != chosen
     ]
     wanted = 3 if chosen == 0 else 2
     return sorted({0, chosen, *list(dict.fromkeys(others))[:wanted]})

@@ -14,7 +14,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")
     answer = subprocess.run(
         [
@@ -38,7 +42,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     (wheel,) = tmp_path.glob("vsketchdlc-*.whl")
     found = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("vsketchdlc/")}
 
-    parts = ("tracer", "model", "fasthvd", "replay", "validation")
+    parts = ("tracer", "model", "fasthvd", "replay", "validation", "examples")
     expected = {
         f"vsketchdlc/{name}"
         for name in tracked

@@ -36,7 +36,14 @@ def test_result_file_has_the_promised_keys():
 
 @pytest.mark.parametrize(
     ("chosen", "counts"),
-    [(0, [0, 1, 2, 4]), (1, [0, 1, 2, 3]), (3, [0, 1, 3, 5]), (4, [0, 2, 4, 6]), (5, [0, 3, 5, 6]), (6, [0, 4, 5, 6])],
+    [
+        (0, [0, 1, 2, 4]),
+        (1, [0, 1, 2, 3]),
+        (3, [0, 1, 3, 5]),
+        (4, [0, 2, 4, 6]),
+        (5, [0, 3, 5, 6]),
+        (6, [0, 4, 5, 6]),
+    ],
 )
 def test_the_choice_is_measured_with_fewer_and_more_lanes(chosen, counts):
     assert counts_to_measure(chosen) == counts
