@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from .. import answer
+from ..errors import UserError
 from .demo_command import demo
+from .doctor_command import doctor
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +25,7 @@ def register(app: typer.Typer) -> None:
     )
     lab.command("clean")(lab_clean)
     app.add_typer(lab, name="lab")
+    app.command()(doctor)
     app.command()(demo)
 
 
@@ -41,6 +44,10 @@ def lab_run(
     from .lab.foreground import run_in_foreground
 
     words = command[1:] if command[0] == "--" else command
+    if not words:
+        raise UserError(
+            "no command given: put it after '--', as in 'vsketchdlc lab run LAB.toml -- mpirun ...'"
+        )
     spec = LabSpec.from_toml(file)
     if not quiet:
         answer.stderr.print(f"lab: {spec.describe()}")
