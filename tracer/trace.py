@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -100,6 +100,7 @@ class Trace:
     def __init__(self, path: Path, meta: TraceMeta) -> None:
         self.path = path
         self.meta = meta
+        self._answers: dict[str, pd.DataFrame] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Trace:
@@ -192,47 +193,53 @@ class Trace:
             """
         )
 
+    def _answer(self, question: Callable[[Trace], pd.DataFrame]) -> pd.DataFrame:
+        """The answer to `question`, which is asked only once: the files of a trace do not change."""
+        if question.__name__ not in self._answers:
+            self._answers[question.__name__] = question(self)
+        return self._answers[question.__name__].copy()
+
     def step_breakdown(self) -> pd.DataFrame:
         """Where does each step's time go? See `analysis.steps`."""
         from .analysis.steps import step_breakdown
 
-        return step_breakdown(self)
+        return self._answer(step_breakdown)
 
     def exposed_communication(self) -> pd.DataFrame:
         """How much communication is not hidden behind backward? See `analysis.steps`."""
         from .analysis.steps import exposed_communication
 
-        return exposed_communication(self)
+        return self._answer(exposed_communication)
 
     def layers(self) -> pd.DataFrame:
         """When is each layer ready, what does it wait for? See `analysis.layers`."""
         from .analysis.layers import layers
 
-        return layers(self)
+        return self._answer(layers)
 
     def tensors(self) -> pd.DataFrame:
         """When is each gradient ready, what does it wait for? See `analysis.layers`."""
         from .analysis.layers import tensors
 
-        return tensors(self)
+        return self._answer(tensors)
 
     def stragglers(self) -> pd.DataFrame:
         """Which rank is late, and who waits for it? See `analysis.stragglers`."""
         from .analysis.stragglers import stragglers
 
-        return stragglers(self)
+        return self._answer(stragglers)
 
     def flows(self) -> pd.DataFrame:
         """How much goes over each TCP flow, how fast, how late? See `analysis.flows`."""
         from .analysis.flows import flows
 
-        return flows(self)
+        return self._answer(flows)
 
     def cores(self) -> pd.DataFrame:
         """Which thread uses a core, which waits for one? See `analysis.cores`."""
         from .analysis.cores import cores
 
-        return cores(self)
+        return self._answer(cores)
 
     def verdict(self) -> str:
         """What is the bottleneck, in one sentence? See `analysis.verdict`."""

@@ -61,7 +61,7 @@ def layers(trace: Trace) -> pd.DataFrame:
 
     `bytes` is the sum over the layer's tensors; of the times the latest of its tensors counts.
     """
-    table = tensors(trace)
+    table = trace.tensors()
     table["layer"] = table["layer"].fillna(table["tensor"])
     latest = dict.fromkeys(("ready_s", "negotiate_s", "queue_s", "transfer_s", "total_s", "done_s"), "max")
     grouped = table.groupby("layer", as_index=False).agg({"tensor": "count", "bytes": "sum", **latest})

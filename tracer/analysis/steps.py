@@ -79,7 +79,7 @@ def exposed_communication(trace: Trace) -> pd.DataFrame:
     the share of the collectives' time that backward hid. A communication s times faster wins at most
     ``exposed_s * (1 - 1/s)``.
     """
-    table = step_breakdown(trace)
+    table = trace.step_breakdown()
     slowest = table.loc[table.groupby("step")["exposed_s"].idxmax()]
     answer = slowest[["step", "step_s", "exposed_s"]].copy()
     answer["share"] = slowest["exposed_s"] / slowest["step_s"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...units import format_bits_per_s, format_bytes, format_seconds
-from .flows import flows
-from .steps import steady, step_breakdown
-from .stragglers import stragglers
+from .steps import steady
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -19,7 +17,7 @@ def verdict(trace: Trace) -> str:
     1. Communication that backward does not hide: is it waiting for a late rank, or the transfer itself?
     2. Else computation, or the time outside both (script, data loading).
     """
-    table = steady(step_breakdown(trace))
+    table = steady(trace.step_breakdown())
     if not len(table):
         return "No whole step is in this trace: record at least three steps."
     middle = table.median(numeric_only=True)
@@ -48,7 +46,7 @@ def verdict(trace: Trace) -> str:
 
 
 def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: float, share: float) -> str:
-    late = stragglers(trace)
+    late = trace.stragglers()
     waited = float(late["waited_per_step_s"].max()) if len(late) else 0.0
     if collective_s > 0 and waited > 0.5 * collective_s:
         culprit = int(late.sort_values("last_share")["rank"].iloc[-1])
@@ -57,7 +55,7 @@ def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: fl
             f"{culprit} is the last to arrive in {late['last_share'].max():.0%} of the collectives."
         )
     rate = 8 * sent / collective_s if collective_s > 0 else 0.0
-    busiest = flows(trace).head(1)
+    busiest = trace.flows().head(1)
     flow = ""
     if len(busiest) and busiest["bits_per_s"].notna().all():
         flow = f"; the busiest TCP flow ran at {format_bits_per_s(float(busiest['bits_per_s'].iloc[0]))} of payload"
