@@ -28,6 +28,11 @@ WITH_VALUE = "bcDeEFiIJLlmOopQRSWw"
 
 def main() -> NoReturn:
     """Parse the two forms; see the module's text."""
+    for fd in (0, 1, 2):  # A closed standard stream must not become one of this program's own files.
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     form, *words = sys.argv[1:]
     if form == "run":
         run(words[0], words[1:], dict(os.environ), os.getcwd())  # noqa: PTH109

@@ -164,9 +164,10 @@ class First:
                         os.read(wake_read, 4096)
                     self.reap()
                 elif fd == listener.fileno():
-                    client, _ = listener.accept()
-                    self.waiting[client.fileno()] = client
-                    self.poll.register(client, select.POLLIN)
+                    with contextlib.suppress(OSError):  # The client has gone again, or there are too many.
+                        client, _ = listener.accept()
+                        self.waiting[client.fileno()] = client
+                        self.poll.register(client, select.POLLIN)
                 elif fd in self.waiting:
                     self.begin(self.waiting.pop(fd))
                 elif fd in self.commands:
@@ -298,10 +299,10 @@ def start(request: Mapping[str, Any], fds: list[int]) -> int:
                 os.dup2(fd, target)
             os.chdir(cwd)
             os.execvpe(argv[0], argv, env)
-        except OSError as error:
+        except Exception as error:
             no_folder = isinstance(error, FileNotFoundError) and not os.path.isdir(cwd)  # noqa: PTH112
             what = f"folder {cwd}" if no_folder else argv[0]
-            os.write(failed_write, f"{what}: {error.strerror}".encode())
+            os.write(failed_write, f"{what}: {getattr(error, 'strerror', None) or error}".encode())
         finally:
             os._exit(127)
     os.close(failed_write)

@@ -58,9 +58,15 @@ class Lab:
         """Start the hosts. Raises UserError with what is missing when this machine cannot."""
         rights.demand()
         remove_leftovers()
-        self._state = StateFolder.make()
         try:
+            self._state = StateFolder.make()
             self._start()
+        except OSError as error:
+            self.close()
+            where = f" ({error.filename})" if error.filename else ""
+            raise UserError(
+                f"lab: cannot start: {error.strerror}{where}; free what it names and try again"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -284,7 +290,8 @@ class Lab:
         owner = os.pidfd_open(os.getpid())
         started: list[StartingHost] = []
         try:
-            started += [StartingHost(self._config(state, name), owner) for name in (SWITCH, *self.spec.names)]
+            for name in (SWITCH, *self.spec.names):
+                started.append(StartingHost(self._config(state, name), owner))
             for starting in started:
                 self._hosts[starting.config.name] = starting.ready()
         finally:

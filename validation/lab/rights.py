@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from ...errors import UserError
 
 _CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21
+# Root of a user namespace of one's own has all a lab needs but CPU quotas, where the kernel allows it.
+_AS_ROOT = ("unshare", "--user", "--map-root-user")
 _NAMESPACES = ("net", "mnt", "pid", "uts", "ipc")
 
 
@@ -28,9 +31,13 @@ def missing() -> str | None:
     effective = _effective_capabilities()
     for number, name in ((_CAP_SYS_ADMIN, "CAP_SYS_ADMIN"), (_CAP_NET_ADMIN, "CAP_NET_ADMIN")):
         if not effective >> number & 1:
-            who = "root without" if os.geteuid() == 0 else "not root and have no"
-            how = "in a container, start it with --privileged" if os.geteuid() == 0 else "use sudo"
-            return f"a lab makes network namespaces, and you are {who} {name}; {how}"
+            if os.geteuid() == 0:
+                return (
+                    f"a lab makes network namespaces, and you are root without {name}; "
+                    "in a container, start it with --privileged"
+                )
+            other_way = f", or type: {' '.join(_AS_ROOT)} vsketchdlc ..." if _may_be_own_root() else ""
+            return f"a lab makes network namespaces, and you are not root and have no {name}; use sudo{other_way}"
     return None
 
 
@@ -39,6 +46,15 @@ def demand() -> None:
     line = missing()
     if line is not None:
         raise UserError(line)
+
+
+def _may_be_own_root() -> bool:
+    try:
+        return (
+            subprocess.run([*_AS_ROOT, "true"], capture_output=True, timeout=10, check=False).returncode == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _effective_capabilities() -> int:

@@ -99,7 +99,7 @@ class StateFolder:
 def base() -> Path:
     """The folder of all labs of this user, made if missing. Raises UserError when it is not safe to use."""
     named = os.environ.get("VSKETCHDLC_LAB_STATE")
-    path = Path(named) if named else Path(f"/var/tmp/vsketchdlc-lab-{os.geteuid()}")
+    path = Path(named) if named else Path(f"/var/tmp/vsketchdlc-lab-{_real_user()}")
     advice = "name another folder in VSKETCHDLC_LAB_STATE"
     if not path.is_absolute() or len(os.fsencode(path)) > 60 or len(str(path).split()) != 1:
         raise UserError(
@@ -153,14 +153,17 @@ def _remove(path: Path) -> None:
             group = Path(line)
             if group.name == f"vsketchdlc-lab-{path.name}":
                 cgroups.remove_tree(group)
-    # The owner's record goes last: a removal cut short is finished by the next one.
+    # The owner's record goes last, so that a removal cut short, or undone by a process that was still dying,
+    # is finished by the next one.
     for entry in path.iterdir():
         if entry.name != "owner.json":
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    if [entry.name for entry in path.iterdir()] == ["owner.json"]:
+        (path / "owner.json").unlink()
+        path.rmdir()
 
 
 @contextlib.contextmanager
@@ -181,6 +184,16 @@ def start_ticks(pid: int) -> int | None:
         return None
     state, *rest = text.rpartition(") ")[2].split()
     return None if state in "ZX" else int(rest[18])
+
+
+def _real_user() -> int:
+    """The user's number outside a user namespace: root of one must not meet the machine's root."""
+    user = os.geteuid()
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, outside, count = map(int, line.split())
+        if inside <= user < inside + count:
+            return outside + user - inside
+    return user
 
 
 def _boot_id() -> str:

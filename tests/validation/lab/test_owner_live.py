@@ -132,6 +132,26 @@ def test_lab_run_of_what_does_not_exist(lab_rights, leaves_nothing, lab_file):
     assert missing.stderr.startswith("vsketchdlc: cannot read lab file none.toml")
 
 
+def test_root_of_a_user_namespace_can_run_a_lab(lab_rights, leaves_nothing, lab_file):
+    if subprocess.run(["unshare", "-Ur", "true"], capture_output=True).returncode:
+        pytest.skip("this kernel gives no user namespaces")
+    words = ["unshare", "-Ur", *VSKETCHDLC, "lab", "run", "-q", lab_file, "--", "ssh", "h1", "hostname"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "h1\n"
+
+
+def test_a_lab_inside_a_lab(lab_rights, leaves_nothing, lab_file):
+    here = Path(lab_file).parent  # Shared with the hosts, as it is the folder the lab is started from.
+    inner = [*VSKETCHDLC, "lab", "run", "-q", lab_file, "--", "ssh", "h1", "hostname"]
+    done = run_command(lab_file, *inner, cwd=here)
+    assert (done.stdout, done.returncode) == ("h1\n", 0)
+
+
+def test_labs_may_start_at_the_same_time(lab_rights, leaves_nothing, lab_file):
+    words = [*VSKETCHDLC, "lab", "run", "-q", lab_file, "--", "ssh", "h1", "hostname"]
+    labs = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [lab.communicate(timeout=60)[0] for lab in labs] == ["h1\n"] * 4
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_lab_run_hands_signals_on_and_ends_with_the_command(lab_rights, leaves_nothing, lab_file, number):
     line = f"trap 'echo caught; exit 4' {number}; echo ready; while :; do sleep 0.05; done"
