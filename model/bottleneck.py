@@ -47,7 +47,7 @@ def _hosts(cluster: Cluster, field: str) -> Cluster:
         if data["kind"] == "host":
             host: Host = data["host"]
             data["host"] = dataclasses.replace(host, **{field: getattr(host, field) * MORE})
-    return Cluster(graph, cluster.flow_cap_bits_per_s)
+    return dataclasses.replace(cluster, graph=graph)
 
 
 def _quicker(scenario: Scenario) -> Calibration:

@@ -16,6 +16,9 @@ from .maxmin import Demand, max_min_rates
 from .parameters import Parameters
 from .sites import Sites, cpu_of, merged, thread_bound
 
+_LANE_MEMORY = 3.5
+"""Bytes read or written a wire byte: out of and into socket buffers, and the addition in half of the rounds."""
+
 
 @dataclass(frozen=True)
 class Leg:
@@ -57,7 +60,7 @@ def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) ->
         legs.append(Leg(stage.rounds * latency, activity, spins=True, wakes=stage.rounds))
         if stage.reduce_bytes:
             amount = stage.reduce_bytes * parameters.stock_reduce_s_per_byte
-            legs.append(Leg(0.0, _rank_work("reduce", amount, sites), spins=False))
+            legs.append(Leg(0.0, rank_work("reduce", amount, sites, 3 * stage.reduce_bytes), spins=False))
     return legs
 
 
@@ -117,7 +120,7 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
     hosts = sites.host_count
     ranks_per_host = max(host.ranks for host in sites.hosts)
     cost = ring_cost(nbytes, lanes, hosts, ranks_per_host, parameters, sites.cluster.worst_latency_s)
-    copy = _rank_work("lane_copy", cost.copy_cpu_s, sites)
+    copy = rank_work("lane_copy", cost.copy_cpu_s, sites, 2 * nbytes)
     legs = [Leg(0.0, copy, spins=False)]
     if hosts > 1:
         per_byte = cost.cpu_s / cost.wire_bytes
@@ -125,12 +128,12 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
         ring = Activity(
             "lane_ring",
             amount=cost.wire_bytes,
-            needs=merged([cpu, sites.transfer_needs()]),
+            needs=merged([cpu, sites.transfer_needs(), sites.memory_needs(_LANE_MEMORY / ranks_per_host)]),
             bound=min(lanes * sites.flow_bytes_per_s, thread_bound(per_byte, sites.slowest, lanes)),
             weight=_thread_weight(per_byte, lanes),
         )
     else:
-        ring = _rank_work("lane_ring", cost.cpu_s / lanes, sites)
+        ring = rank_work("lane_ring", cost.cpu_s / lanes, sites)
     # The rank wakes to vote, and for each message of the vote.
     return [
         *legs,
@@ -139,19 +142,17 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
     ]
 
 
-def _rank_work(name: str, core_s: float, sites: Sites) -> Activity:
-    """`core_s` core seconds of one thread of every rank."""
-    return Activity(name, amount=core_s, needs=sites.cpu_needs(1.0), bound=sites.slowest)
+def rank_work(name: str, core_s: float, sites: Sites, memory_bytes: float = 0.0) -> Activity:
+    """`core_s` core seconds of Horovod's thread of every rank, in which it reads and writes `memory_bytes`."""
+    needs = sites.cpu_needs(1.0)
+    if memory_bytes > 0 and core_s > 0:
+        needs = merged([needs, sites.memory_needs(memory_bytes / core_s)])
+    return Activity(name, amount=core_s, needs=needs, bound=sites.slowest)
 
 
 def _thread_weight(core_s_per_unit: float, threads: int = 1) -> float:
     """Weight that makes fair shares equal in core seconds a thread: what a fair scheduler gives."""
     return threads / core_s_per_unit if core_s_per_unit > 0 else 1.0
-
-
-def rank_work(name: str, core_s: float, sites: Sites) -> Activity:
-    """`core_s` core seconds of Horovod's thread of every rank (copies into the fusion buffer ...)."""
-    return _rank_work(name, core_s, sites)
 
 
 def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float = 0.0) -> float:

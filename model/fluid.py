@@ -36,6 +36,11 @@ class Activity:
     bound: float = math.inf
     weight: float = 1.0
 
+    def slowed(self, factor: float) -> Activity:
+        """The same work where each unit needs `factor` times as much of everything."""
+        needs = {name: need * factor for name, need in self.needs.items()}
+        return Activity(self.name, self.amount, needs, self.bound / factor, self.weight / factor)
+
 
 class Running(simpy.Event):
     """A started activity; as a SimPy event it triggers with its duration in seconds when the work is done."""

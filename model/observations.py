@@ -34,6 +34,7 @@ class Observations:
     ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass),
     start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
+    ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
     ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
     """
 
@@ -43,6 +44,7 @@ class Observations:
     fuse: pd.DataFrame
     control_s: Numbers
     control_period_s: Numbers
+    runs_ahead: bool
     enqueue_s: Numbers
     done_spacing_s: Numbers
 
@@ -62,6 +64,7 @@ def observe(trace: Trace) -> Observations:
             Kind.FORWARD,
             Kind.BACKWARD,
             Kind.UPDATE,
+            Kind.PUSH,
             Kind.READY,
             Kind.ENQUEUE,
             Kind.NEGOTIATE,
@@ -90,6 +93,7 @@ def observe(trace: Trace) -> Observations:
         fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
         control_s=_control(events),
         control_period_s=_control_period(events, anchors),
+        runs_ahead=_runs_ahead(events, anchors),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
         done_spacing_s=_done_spacing(events),
     )
@@ -228,6 +232,16 @@ def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:
     groups = calls[within].groupby(["step", "rank"])["t_start_ns"].agg(["min", "max", "size"])
     groups = groups[groups["size"] >= 4]
     return np.asarray((groups["max"] - groups["min"]) * _NS / (groups["size"] - 1), dtype=float)
+
+
+def _runs_ahead(events: pd.DataFrame, anchors: pd.DataFrame) -> bool:
+    """Are the next step's gradients pushed, most often, before the last weight of this step is written?"""
+    pushes = (
+        events[events["kind"] == Kind.PUSH.value].groupby(["step", "rank"])["t_start_ns"].min().reset_index()
+    )
+    pushes["step"] -= 1
+    pairs = pushes.merge(anchors[["step", "rank", "update_end_ns"]], on=["step", "rank"])
+    return len(pairs) > 0 and float((pairs["t_start_ns"] < pairs["update_end_ns"]).mean()) > 0.5
 
 
 def _done_spacing(events: pd.DataFrame) -> Numbers:

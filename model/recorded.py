@@ -53,6 +53,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
         backward_s=backward_s,
         update_s=float(steps["tail_s"].median()),
         overhead_s=float(steps["gap_s"].median()),
+        blocking=not seen.runs_ahead,
         batch_per_rank=trace.meta.batch_per_rank or 1,
         spread=_spread(seen),
         source=f"trace {trace.path}",

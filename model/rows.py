@@ -9,7 +9,6 @@ from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
 from .horovod import DEFAULT_CYCLE_S, control_s
@@ -121,12 +120,10 @@ def _unseen(row: Row) -> float:
 
 def _error(values: Numbers) -> float:
     """Relative standard error of a median."""
-    scatter = (
-        float(np.std(values, ddof=1))
-        if len(values) < 5
-        else 1.4826 * float(pd.Series(values).sub(np.median(values)).abs().median())
-    )
-    return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / float(np.median(values)))
+    centre = float(np.median(values))
+    away = float(np.median(np.abs(values - centre)))
+    scatter = float(np.std(values, ddof=1)) if len(values) < 5 else 1.4826 * away
+    return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / centre)
 
 
 def _timed(nbytes: int, lanes: int, busy_s: float) -> Formula:

@@ -18,6 +18,11 @@ def cpu_of(host: str) -> str:
     return f"cpu:{host}"
 
 
+def memory_of(host: str) -> str:
+    """Name of a host's memory bus as a resource; its unit is bytes read or written."""
+    return f"memory:{host}"
+
+
 def link_name(source: str, target: str) -> str:
     """Name of one direction of a link as a resource; its unit is payload bytes."""
     return f"link:{source}>{target}"
@@ -43,9 +48,9 @@ class Sites:
         for (source, target), rate in cluster.links():
             if not uniform or source in shown or target in shown:
                 capacity[link_name(source, target)] = rate / 8 * wire_efficiency
-        return cls(
-            cluster, hosts, capacity, cluster.flow_cap_bits_per_s / 8 * wire_efficiency, wire_efficiency
-        )
+        limited = [host for host in hosts if math.isfinite(host.memory_bytes_per_s)]
+        capacity.update({memory_of(host.name): host.memory_bytes_per_s for host in limited})
+        return cls(cluster, hosts, capacity, cluster.flow_bytes_per_s(wire_efficiency), wire_efficiency)
 
     @property
     def host_count(self) -> int:
@@ -82,6 +87,12 @@ class Sites:
     def cpu_needs(self, core_s: float, threads_per_rank: float = 1.0) -> dict[str, float]:
         """`core_s` core seconds for each rank of every simulated host."""
         return {cpu_of(h.name): core_s * h.ranks * threads_per_rank / h.speed for h in self.hosts}
+
+    def memory_needs(self, nbytes: float) -> dict[str, float]:
+        """`nbytes` read or written for each rank of every simulated host whose memory has a limit."""
+        return {
+            memory_of(h.name): nbytes * h.ranks for h in self.hosts if math.isfinite(h.memory_bytes_per_s)
+        }
 
     def saturated_by(self, threads_per_rank: float) -> bool:
         """Do that many busy threads a rank leave no core idle on some host?"""

@@ -62,6 +62,7 @@ class Workload:
     is the CPU seconds a second of compute takes: the number of compute threads on a CPU, about 0.1 to 1 for
     the Python thread that feeds a GPU. ``blocking`` says that the loop waits for all updates
     before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
+    ``loader_cpu_s`` is the CPU work of a rank's ``loader_threads`` data loaders for one batch.
     """
 
     name: str
@@ -74,6 +75,8 @@ class Workload:
     device: str = "cpu"
     cpu_share: float = 1.0
     blocking: bool = True
+    loader_cpu_s: float = 0.0
+    loader_threads: int = 1
     batch_per_rank: int = 1
     spread: StepSpread = field(default_factory=StepSpread)
     source: str = ""
@@ -83,7 +86,7 @@ class Workload:
             raise UserError(
                 f"workload '{self.name}' has no gradients: record at least two whole training steps"
             )
-        for what in ("forward_s", "backward_s", "update_s", "overhead_s"):
+        for what in ("forward_s", "backward_s", "update_s", "overhead_s", "cpu_share", "loader_cpu_s"):
             value = getattr(self, what)
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(
@@ -143,6 +146,7 @@ class Workload:
             backward_s=self.backward_s * compute,
             update_s=self.update_s / speed,
             overhead_s=self.overhead_s / speed,
+            loader_cpu_s=self.loader_cpu_s * batch / self.batch_per_rank / speed,
             batch_per_rank=batch,
         )
 

@@ -159,3 +159,96 @@ def test_a_drawn_step_is_slower_where_its_factors_say_so(demo):
 def test_busy_shares_lie_between_nothing_and_all(demo):
     for aux in (0, 2, 6):
         assert all(0 <= share <= 1.0001 for share in simulate_step(demo.replaced(aux=aux)).busy.values())
+
+
+def test_a_loop_that_does_not_block_hides_communication_behind_the_next_forward():
+    # Two layers; "late" is reduced last but read first, "early" first but read last.
+    tensors = [("early", 10**9, 1.0), ("late", 1000, 2.0)]
+    base = work(*tensors, forward_s=2.0, update_group=1)
+    scenario = Scenario(base, plenty(), only(), cycle_s=0.0)
+    assert simulate_step(scenario).step_s == pytest.approx(4.0, abs=1e-3)
+    slow = scenario.replaced(cluster=plenty(nic_bits_per_s=4e9))
+    # The allreduce of "early" takes 2 s from the middle of backward on: a blocking loop waits 1 s for it,
+    # the other runs the first half of the next forward pass meanwhile; "late" has to wait behind it, though.
+    assert simulate_step(slow).step_s == pytest.approx(5.0, abs=1e-3)
+    free = slow.replaced(workload=dataclasses.replace(base, blocking=False))
+    assert simulate_step(free).step_s == pytest.approx(5.0, abs=1e-3)
+    swapped = work(("late", 1000, 1.0), ("early", 10**9, 2.0), forward_s=2.0, update_group=1, blocking=False)
+    assert simulate_step(slow.replaced(workload=swapped)).step_s == pytest.approx(6.0, abs=1e-3)
+
+
+def test_what_the_next_forward_reads_last_may_come_last():
+    # "tail" is ready first but large; the small "head" does not wait for it with a fusion of its own cycle.
+    tensors = [("head", 1000, 1.0), ("tail", 5 * 10**8, 1.0 + 1e-3)]
+    free = work(*tensors, forward_s=2.0, backward_s=2.0, update_group=1, blocking=False)
+    run = simulate_step(Scenario(free, plenty(nic_bits_per_s=4e9), only(), cycle_s=0.0))
+    assert run.step_s == pytest.approx(4.0, abs=5e-3)
+
+
+def test_loading_data_on_the_training_core_slows_it_down():
+    base = work(("a", 1000, 2.0))
+    scenario = Scenario(base, plenty(cores=1), only(), cycle_s=0.0)
+    loading = scenario.replaced(workload=dataclasses.replace(base, loader_cpu_s=1.5))
+    assert simulate_step(loading).step_s == pytest.approx(4.5, abs=1e-3)
+    assert simulate_step(loading.replaced(cluster=plenty(cores=2))).step_s == pytest.approx(3.0, abs=1e-3)
+
+
+def test_memory_bandwidth_holds_copies_back():
+    calibration = only(copy_s_per_byte=1e-10, lane_s_per_byte=1e-12)
+    scenario = Scenario(work(("a", 10**9, 2.0)), plenty(nic_bits_per_s=1e12), calibration, cycle_s=0.0, aux=4)
+    free = simulate_step(scenario).step_s
+    # Copy in and out read and write 4e9 bytes, the ring moves 3.5e9: 7.5 s at 1e9 bytes a second.
+    narrow = scenario.replaced(cluster=plenty(nic_bits_per_s=1e12, memory_bytes_per_s=1e9))
+    assert free == pytest.approx(3.2, abs=0.02)
+    assert simulate_step(narrow).step_s == pytest.approx(3.0 + 7.5, abs=0.02)
+
+
+def test_a_small_window_caps_a_flow_and_lanes_add_up():
+    # 1e6 bytes a round trip of 20 ms: 5e7 B/s a flow.
+    far = plenty(latency_s=0.01, window_bytes=1e6)
+    scenario = Scenario(work(("a", 10**8, 2.0)), far, only(), cycle_s=0.0)
+    one = simulate_step(scenario.replaced(aux=1)).step_s
+    four = simulate_step(scenario.replaced(aux=4)).step_s
+    assert one - 3.0 == pytest.approx(2.0, abs=0.1)
+    assert four - 3.0 == pytest.approx(0.5, abs=0.1)
+
+
+def test_an_oversubscribed_uplink_slows_what_crosses_it():
+    racks = Cluster.two_tier(8, 4, 4.0, cores=64, nic_bits_per_s=8e9, latency_s=0.0)
+    flat = plenty(8)
+    scenario = Scenario(work(("a", 10**8, 2.0)), flat, only(), cycle_s=0.0)
+    stock_flat = simulate_step(scenario).step_s - 3.0
+    stock_racks = simulate_step(scenario.replaced(cluster=racks)).step_s - 3.0
+    # Rabenseifner exchanges with the rank 4 away: four flows share an uplink of one NIC's rate.
+    assert stock_flat == pytest.approx(0.175, abs=0.005)
+    assert stock_racks > 1.4 * stock_flat
+    # A ring crosses each uplink once: lanes do not mind.
+    ring = simulate_step(scenario.replaced(cluster=racks, aux=4)).step_s - 3.0
+    assert ring == pytest.approx(stock_flat, rel=0.02)
+
+
+def test_background_traffic_leaves_less_of_a_link():
+    graph = plenty().graph
+    for edge in graph.edges:
+        graph.edges[edge]["background_bits_per_s"] = 4e9
+    scenario = Scenario(work(("a", 10**9, 2.0)), Cluster(graph), only(), cycle_s=0.0)
+    assert simulate_step(scenario).step_s == pytest.approx(5.0, abs=1e-3)
+
+
+def test_several_ranks_a_host_use_han_and_share_the_nic():
+    scenario = Scenario(work(("a", 10**8, 2.0)), plenty(2, ranks_per_host=4), only(), cycle_s=0.0)
+    # One leader a host sends and receives everything once: 1e8 bytes at 1e9 B/s.
+    assert simulate_step(scenario).step_s == pytest.approx(3.1, abs=1e-3)
+    # With four hosts the tree's root sends everything twice.
+    assert simulate_step(scenario.replaced(cluster=plenty(4, ranks_per_host=4))).step_s == pytest.approx(
+        3.2, abs=1e-3
+    )
+
+
+def test_lanes_sum_over_the_ranks_of_their_host():
+    calibration = only(copy_s_per_byte=1e-9)
+    one = Scenario(work(("a", 10**8, 2.0)), plenty(2, nic_bits_per_s=1e12), calibration, cycle_s=0.0, aux=2)
+    four = one.replaced(cluster=plenty(2, ranks_per_host=4, nic_bits_per_s=1e12))
+    # Copies of four ranks run side by side; two lanes add three more buffers: 3e8 bytes at 1 ns on two threads.
+    assert simulate_step(one).step_s == pytest.approx(3.2, abs=2e-3)
+    assert simulate_step(four).step_s == pytest.approx(3.35, abs=2e-3)

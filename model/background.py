@@ -1,0 +1,163 @@
+"""Horovod's background threads of all ranks as one process: see what is ready, agree, fuse, reduce, call back.
+
+They act as one because each of their cycles is a barrier over all ranks (reference 1.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from ..tracer.schema import Kind
+from .collectives import Leg, lane_legs, rank_work, stock_legs
+from .fluid import Activity, Running
+from .fusion import fuse, rounded_threshold
+from .horovod import CycleClock, control_s, negotiation_s
+from .openmpi import control_rounds
+from .sites import cpu_of
+from .workload import GradientTensor
+from .world import World
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class BucketRun:
+    """One fused bucket: when its last gradient was ready, when Horovod took it up, when it was done."""
+
+    tensors: tuple[GradientTensor, ...]
+    ready_s: float
+    start_s: float
+    allreduce_start_s: float
+    allreduce_end_s: float
+    end_s: float
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the bucket."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+
+class Background:
+    """The process; `done` is called with each tensor when its bucket is complete, in the bucket's order.
+
+    ``noise`` are factors on the allreduces of a step, in turn. ``buckets`` are those of all steps, ``ready_s`` is
+    when each gradient was last ready.
+    """
+
+    def __init__(self, world: World, done: Callable[[GradientTensor], None], noise: Sequence[float]) -> None:
+        self.world = world
+        self.env = world.env
+        self.done = done
+        self.noise = noise
+        self.order = world.workload.fusion_order
+        self.queued: dict[str, GradientTensor] = {}
+        self.hosts_ready: dict[str, int] = {}
+        self.ready_s: dict[str, float] = {}
+        self.buckets: list[BucketRun] = []
+        self.wake = self.env.event()
+        self._number = self._reduced = 0
+
+    def enqueue(self, tensors: Sequence[GradientTensor], ready_s: float) -> None:
+        """One host queues gradients; what all hosts have queued can be reduced."""
+        for tensor in tensors:
+            self.ready_s[tensor.name] = ready_s
+            self.hosts_ready[tensor.name] = self.hosts_ready.get(tensor.name, 0) + 1
+            if self.hosts_ready[tensor.name] == len(self.world.sites.hosts):
+                self.hosts_ready[tensor.name] = 0
+                self.queued[tensor.name] = tensor
+        if self.queued and not self.wake.triggered:
+            self.wake.succeed()
+
+    def run(self) -> Process:
+        """Cycle for cycle, idle ones skipped."""
+        world, scenario = self.world, self.world.scenario
+        ranks, latency = scenario.cluster.ranks, scenario.cluster.worst_latency_s
+        rounds = control_rounds(ranks)
+        agree_s = control_s(world.costs, ranks, latency)
+        clock = CycleClock(scenario.cycle_s, world.costs.cycle_slack_s, agree_s)
+        threshold = rounded_threshold(scenario.fusion_bytes, max(host.ranks for host in world.sites.hosts))
+        while True:
+            yield self.wake
+            clock.control_s = agree_s + world.waking_s(rounds)
+            start_s = clock.start_for(self.env.now)
+            yield self.env.timeout(max(0.0, start_s - self.env.now))
+            seen_s = self.env.now
+            batch = sorted(self.queued.values(), key=lambda tensor: self.order[tensor.name])
+            self.queued.clear()
+            self.wake = self.env.event()
+            extra = 0.0 if scenario.cached else negotiation_s(world.costs, ranks, len(batch), latency)
+            yield self.env.timeout(world.waking_s(rounds))
+            # As the last rank to arrive sees it: the others wait for it inside the call.
+            control_start_s = self.env.now
+            yield self.env.timeout(agree_s + extra)
+            world.mark_all(Kind.NEGOTIATE, control_start_s)
+            for tensor in batch:
+                world.mark_all(Kind.NEGOTIATE, seen_s, tensor=tensor.name, bytes=tensor.bytes)
+            for bucket in fuse(batch, threshold):
+                yield from self._perform(bucket)
+            clock.ended(start_s, self.env.now)
+
+    def _perform(self, bucket: Sequence[GradientTensor]) -> Process:
+        """Copy in, reduce over all ranks, copy out, tell the engine."""
+        world, costs = self.world, self.world.costs
+        number, start_s = self._number, self.env.now
+        self._number += 1
+        nbytes = sum(tensor.bytes for tensor in bucket)
+        about = {"bucket": number, "bytes": nbytes}
+        copy_s = nbytes * costs.fuse_s_per_byte
+        yield self.env.timeout(costs.bucket_s + costs.tensor_s * len(bucket))
+        if len(bucket) > 1:
+            copy_start_s = self.env.now
+            yield world.fluid.start(rank_work("fuse_in", copy_s, world.sites, 2 * nbytes))
+            world.mark_all(Kind.FUSE_IN, copy_start_s, **about)
+        allreduce_s = self.env.now
+        noise = self.noise[number] if number < len(self.noise) else 1.0
+        for leg in self._legs(nbytes, bucket):
+            yield from self._run_leg(leg, noise)
+        reduced_s = self.env.now
+        world.mark_all(Kind.ALLREDUCE, allreduce_s, **about)
+        if len(bucket) > 1:
+            yield world.fluid.start(rank_work("fuse_out", copy_s, world.sites, 2 * nbytes))
+            world.mark_all(Kind.FUSE_OUT, reduced_s, **about)
+        ready_s = max(self.ready_s[tensor.name] for tensor in bucket)
+        self.buckets.append(BucketRun(tuple(bucket), ready_s, start_s, allreduce_s, reduced_s, self.env.now))
+        self._reduced += len(bucket)
+        if self._reduced == len(world.workload.tensors):
+            self._number = self._reduced = 0
+        for tensor in bucket:
+            self.done(tensor)
+            world.mark_all(
+                Kind.DONE,
+                reduced_s,
+                tensor=tensor.name,
+                layer=tensor.layer,
+                bucket=number,
+                bytes=tensor.bytes,
+            )
+
+    def _legs(self, nbytes: int, bucket: Sequence[GradientTensor]) -> list[Leg]:
+        world, scenario = self.world, self.world.scenario
+        if scenario.aux and nbytes >= scenario.lane_threshold_bytes:
+            return lane_legs(world.sites, world.costs, nbytes, scenario.aux)
+        element = 8 if bucket[0].dtype.endswith("64") else 2 if bucket[0].dtype == "float16" else 4
+        return stock_legs(world.sites, world.costs, nbytes, max(1, nbytes // element))
+
+    def _run_leg(self, leg: Leg, noise: float) -> Process:
+        world = self.world
+        spinning: list[Running] = []
+        if leg.spins:
+            for host in world.sites.hosts:
+                needs = {cpu_of(host.name): float(host.ranks)}
+                spin = Activity("spin", float("inf"), needs, 1.0, world.costs.spin_weight)
+                spinning.append(world.fluid.start(spin))
+        latency_s = leg.latency_s + world.waking_s(leg.wakes)
+        if latency_s > 0:
+            yield self.env.timeout(latency_s * noise)
+        if leg.activity is not None:
+            yield world.fluid.start(leg.activity if noise == 1.0 else leg.activity.slowed(noise))
+        for running in spinning:
+            world.fluid.cancel(running)
