@@ -103,6 +103,8 @@ def enter_namespaces(config: Mapping[str, Any]) -> int:
     spaces = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
     offset_ns = config["clock_offset_ns"]
     if offset_ns:
+        if not os.path.exists("/proc/self/ns/time"):  # noqa: PTH110
+            raise Refused("clock_offset needs time namespaces: Linux 5.6 or newer")
         spaces |= CLONE_NEWTIME
     _check(libc.unshare(spaces), "unshare")
     if offset_ns:

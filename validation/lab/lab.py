@@ -272,13 +272,10 @@ class Lab:
         self._groups = HostGroups.make(state, self.spec)
         self._start_hosts(state)
         switch = self._hosts[SWITCH]
-        network.make_bridge(switch.link)
-        limit_arrivals = self.spec.hosts > 2 or not self.spec.uniform_nic
+        network.make_switches(switch.link, self.spec)
         for number, name in enumerate(self.spec.names):
             host = self._hosts[name]
-            host.wire = network.join(
-                number, self.spec.host(name), switch.link, host.link, host.pid, limit_arrivals
-            )
+            host.wire = network.join(number, self.spec, switch.link, host.link, host.pid)
         self._watch = flows.FlowWatch({name: self._hosts[name].diag for name in self.spec.names})
         if any(self.spec.host(name).flow_cap_bits_per_s is not None for name in self.spec.names):
             self._watch.start()

@@ -18,7 +18,7 @@ from pathlib import Path
 from ...errors import UserError
 from . import shaping
 from .requests import request
-from .spec import HostSpec
+from .spec import LabSpec
 
 INTERFACE = "e0"
 SUBNET = "10.77.0"
@@ -144,24 +144,40 @@ class Wire:
             request(self.switch, [(_RTM_NEWLINK, 0, body)])
 
 
-def make_bridge(switch: NamespaceLink) -> None:
-    """The switch's bridge, forwarding from its first packet on. Raises UserError."""
+def make_switches(switch: NamespaceLink, spec: LabSpec) -> None:
+    """The bridges that hosts hang on, forwarding from their first packet on. Raises UserError."""
     from pyroute2 import IPRoute
 
     with _explained("making a bridge"), IPRoute(fileno=_copy(switch), groups=0) as ip:
-        ip.link("add", ifname="br0", kind="bridge", br_forward_delay=0, br_stp_state=0)
-        ip.link("set", index=ip.link_lookup(ifname="br0")[0], state="up")
+        names = [bridge_name(number, spec) for number in range(spec.hosts)]
+        racks = list(dict.fromkeys(names))
+        for name in racks if len(racks) == 1 else [*racks, "core"]:
+            ip.link("add", ifname=name, kind="bridge", br_forward_delay=0, br_stp_state=0)
+            ip.link("set", index=ip.link_lookup(ifname=name)[0], state="up")
+        for number, rack in enumerate(racks if len(racks) > 1 else []):
+            ends = {f"u{number}": rack, f"d{number}": "core"}
+            up, down = ends
+            ip.link("add", ifname=up, kind="veth", peer=down)
+            for end, bridge in ends.items():
+                index = ip.link_lookup(ifname=end)[0]
+                ip.link("set", index=index, master=ip.link_lookup(ifname=bridge)[0], state="up")
+                if math.isfinite(spec.uplink_bits_per_s):
+                    shaping.limit_nic(switch.raw, index, spec.uplink_bits_per_s)
 
 
-def join(
-    number: int, host: HostSpec, switch: NamespaceLink, inside: NamespaceLink, pid: int, limit_arrivals: bool
-) -> Wire:
+def bridge_name(number: int, spec: LabSpec) -> str:
+    """The bridge that host `number` hangs on."""
+    return f"rack{number // (spec.rack_hosts or spec.hosts)}"
+
+
+def join(number: int, spec: LabSpec, switch: NamespaceLink, inside: NamespaceLink, pid: int) -> Wire:
     """Join host `number` to the switch, give it its address and its rates. `pid` is any process in the host.
 
     Raises UserError with what the kernel refused.
     """
     from pyroute2 import IPRoute
 
+    host = spec.host(spec.names[number])
     port_name = f"p{number}"
     with (
         _explained(f"wiring {host.name}"),
@@ -170,11 +186,15 @@ def join(
     ):
         outer.link("add", ifname=port_name, kind="veth", peer={"ifname": INTERFACE, "net_ns_pid": pid})
         port = outer.link_lookup(ifname=port_name)[0]
-        outer.link("set", index=port, master=outer.link_lookup(ifname="br0")[0], state="up")
+        outer.link(
+            "set", index=port, master=outer.link_lookup(ifname=bridge_name(number, spec))[0], state="up"
+        )
         interface = inner.link_lookup(ifname=INTERFACE)[0]
         for index in (inner.link_lookup(ifname="lo")[0], interface):
             inner.link("set", index=index, state="up")
         inner.addr("add", index=interface, address=address(number), prefixlen=24)
+    # Of two equal NICs the sender's limits both; where many can send to one, or to a slower one, its own must too.
+    limit_arrivals = spec.hosts > 2 or not spec.uniform_nic
     wire = Wire(inside.raw, switch.raw, interface, port, limit_arrivals)
     wire.set_nic(host.nic_bits_per_s)
     wire.set_flow_cap(host.flow_cap_bits_per_s)

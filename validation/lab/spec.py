@@ -62,6 +62,9 @@ class HostSpec:
 class LabSpec:
     """A whole lab: `hosts` equal hosts named h0, h1, ..., and per host what differs.
 
+    With `rack_hosts` each so many hosts, in order, hang on a switch of their own, and each of these switches on
+    one above them by a link of `uplink_bits_per_s` each way. Without, all hosts hang on one switch.
+
     Rates are bits per second on the Ethernet wire (TCP payload is 95.6 % of that); ``math.inf`` is an
     unshaped NIC, None no per-flow cap.
     """
@@ -73,10 +76,17 @@ class LabSpec:
     speed: float = 1.0
     cpus: tuple[int, ...] | None = None
     clock_offset_s: float = 0.0
+    rack_hosts: int | None = None
+    uplink_bits_per_s: float = UNLIMITED
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_range("hosts", self.hosts, 1, MAX_HOSTS, whole=True)
+        if self.rack_hosts is not None:
+            _check_range("rack_hosts", self.rack_hosts, 1, MAX_HOSTS, whole=True)
+            _check_rate("uplink", self.uplink_bits_per_s)
+        elif self.uplink_bits_per_s != UNLIMITED:
+            raise UserError("lab: uplink needs rack_hosts too, like rack_hosts = 2")
         for name in self.overrides:
             if name not in self.names:
                 raise UserError(f"lab: there is no host '{name}'; the hosts are {', '.join(self.names)}")
@@ -159,6 +169,10 @@ class LabSpec:
         said = [f"{self.hosts} hosts", f"NIC {format_bits_per_s(self.nic_bits_per_s)}"]
         if self.flow_cap_bits_per_s is not None:
             said.append(f"{format_bits_per_s(self.flow_cap_bits_per_s)} per flow")
+        if self.rack_hosts is not None:
+            said.append(
+                f"racks of {self.rack_hosts} with uplinks of {format_bits_per_s(self.uplink_bits_per_s)}"
+            )
         if self.cores is not None:
             said.append(f"{self.cores:g} cores at speed {self.speed:g} per host")
         if self._own_cores:
@@ -201,11 +215,15 @@ class LabSpec:
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> LabSpec:
         """The lab that a parsed TOML table describes; raises UserError as `from_toml` does."""
-        _refuse_unknown(table, ("hosts", *_HOST_KEYS, "host"), "lab")
+        _refuse_unknown(table, ("hosts", *_HOST_KEYS, "rack_hosts", "uplink", "host"), "lab")
         facts: dict[str, Any] = {}
         if "hosts" in table:
             facts["hosts"] = _check_range("hosts", table["hosts"], 1, MAX_HOSTS, whole=True)
         facts.update(_host_facts(table, "lab"))
+        if "rack_hosts" in table:
+            facts["rack_hosts"] = _check_range("rack_hosts", table["rack_hosts"], 1, MAX_HOSTS, whole=True)
+        if "uplink" in table:
+            facts["uplink_bits_per_s"] = _rate(table["uplink"], "lab: uplink", UNLIMITED)
         tables = table.get("host", {})
         if not isinstance(tables, Mapping) or not all(
             isinstance(entry, Mapping) for entry in tables.values()
@@ -277,11 +295,13 @@ def _check_range(what: str, value: object, low: float, high: float, *, whole: bo
     return int(number) if whole else number
 
 
+def _check_rate(what: str, bits_per_s: float) -> None:
+    if bits_per_s != UNLIMITED:
+        _check_range(f"{what} in bit/s", bits_per_s, 1e6, 400e9)
+
+
 def _check_host(host: HostSpec) -> None:
-    if math.isfinite(host.nic_bits_per_s):
-        _check_range(f"nic of {host.name} in bit/s", host.nic_bits_per_s, 1e6, 400e9)
-    elif host.nic_bits_per_s != UNLIMITED:
-        raise UserError(f"lab: nic of {host.name} is not a rate")
+    _check_rate(f"nic of {host.name}", host.nic_bits_per_s)
     if host.flow_cap_bits_per_s is not None:
         _check_range(f"flow_cap of {host.name} in bit/s", host.flow_cap_bits_per_s, 1e6, 400e9)
         if host.flow_cap_bits_per_s > host.nic_bits_per_s:

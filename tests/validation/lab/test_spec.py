@@ -34,6 +34,12 @@ def test_a_host_may_differ(tmp_path):
     assert not spec.uniform_nic
 
 
+def test_racks_have_uplinks(tmp_path):
+    spec = read(tmp_path, 'hosts = 4\nnic = "1 Gbit/s"\nrack_hosts = 2\nuplink = "500 Mbit/s"')
+    assert (spec.rack_hosts, spec.uplink_bits_per_s) == (2, 500e6)
+    assert spec.describe() == "4 hosts, NIC 1 Gbit/s, racks of 2 with uplinks of 500 Mbit/s"
+
+
 def test_unlimited_is_no_limit(tmp_path):
     spec = read(tmp_path, 'nic = "unlimited"\nflow_cap = "unlimited"')
     assert spec.nic_bits_per_s == math.inf
@@ -81,6 +87,8 @@ def test_every_lab_says_what_it_cannot_show():
         ("cpus = [9999]", "core 9999 is not on this machine"),
         ("cpus = 1", "cpus must be a list of core numbers"),
         ("clock_offset = 3", "clock_offset must be text with its unit"),
+        ('uplink = "1 Gbit/s"', "uplink needs rack_hosts too"),
+        ("rack_hosts = 0", "rack_hosts must be between 1 and 64"),
         ("host = 3", "'host' must be tables"),
         ("hosts = ", "not valid TOML"),
     ],

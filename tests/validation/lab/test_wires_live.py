@@ -119,6 +119,15 @@ def test_the_nic_also_limits_what_arrives(lab_rights):
         assert transfer(lab, 4 << 20) < 101e6
 
 
+def test_hosts_of_different_racks_share_the_uplink(lab_rights, leaves_nothing):
+    spec = LabSpec(hosts=2, nic_bits_per_s=1e9, rack_hosts=1, uplink_bits_per_s=100e6)
+    with Lab(spec) as lab:
+        assert transfer(lab, 4 << 20) < 101e6
+    with Lab(LabSpec(hosts=3, rack_hosts=2, uplink_bits_per_s=100e6)) as lab:
+        assert transfer(lab, 16 << 20) > 100e6  # h0 and h1 are in one rack.
+        assert lab.run("h0", ["ssh", "h2", "hostname"], capture_output=True).stdout == "h2\n"
+
+
 def send_without_end(lab):
     receiver = lab.start("h1", [sys.executable, "-c", RECEIVE, "1"], stdout=-1, stderr=-1)
     assert receiver.stdout.readline() == "ready\n"
