@@ -26,16 +26,19 @@ def expand(one: Decoded, tensors: Tensors) -> Members:
     """The operations of `one`, a row for every tensor they carry; new tensors get a number in `tensors`."""
     seen = np.flatnonzero(one.operations.push_start_ns > 0)
     names = one.operations.name[seen]
-    known = {
-        number: [(tensors.number(info), info.bytes) for info in operation.tensors]
-        for number, operation in one.names.operations.items()
-    }
-    widths = np.array([len(known.get(number, [(0, 0)])) for number in names.tolist()], dtype=np.int64)
-    flat: list[tuple[int, int]] = []
-    for number in names.tolist():
-        flat.extend(known.get(number, [(NULL, NULL)]))
-    columns: Integers = np.array(flat, dtype=np.int64).reshape(-1, 2)
-    return Members(np.repeat(seen, widths), columns[:, 0], columns[:, 1])
+    # Tensors of all names in one list; a name's tensors are the `width[name]` ones from `first[name]`. Number 0,
+    # which the hook never gives, is the operation without a name: one tensor that is not known.
+    count = 1 + max([0, *names.tolist(), *one.names.operations])
+    first, width = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
+    number, size = [NULL], [NULL]
+    for name, operation in one.names.operations.items():
+        first[name], width[name] = len(number), len(operation.tensors)
+        number += [tensors.number(info) for info in operation.tensors]
+        size += [info.bytes for info in operation.tensors]
+    widths = width[names]
+    within = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    places = np.repeat(first[names], widths) + within
+    return Members(np.repeat(seen, widths), np.array(number)[places], np.array(size)[places])
 
 
 def tensor_rows(one: Decoded, members: Members, peer: Integers) -> list[Rows]:

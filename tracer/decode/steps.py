@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import raw
@@ -71,17 +73,23 @@ def _rows(kind: Kind, triples: list[tuple[int, int, int]]) -> Rows:
 
 
 def _last_stamp(ops: Operations, stamps: Integers) -> dict[int, int]:
-    """By step: the last of `stamps` of its operations."""
-    answer: dict[int, int] = {}
-    for step, stamp in zip(ops.step.tolist(), stamps.tolist(), strict=True):
-        if step >= 0 and stamp and stamp > answer.get(step, stamp - 1):
-            answer[step] = stamp
-    return answer
+    """By step: the last of `stamps` of its operations; 0 is no stamp."""
+    return _greatest(ops.step, stamps, (ops.step >= 0) & (stamps != 0))
 
 
 def _first_stamp(ops: Operations, stamps: Integers) -> dict[int, int]:
-    """By step: the first of `stamps` of its operations."""
+    """By step: the first of `stamps` of its operations; 0 is no stamp."""
     return {step: -stamp for step, stamp in _last_stamp(ops, -stamps).items()}
+
+
+def _greatest(keys: Integers, values: Integers, chosen: Any) -> dict[int, int]:
+    """The greatest value of each key, among the `chosen`."""
+    keys, values = keys[chosen], values[chosen]
+    if not len(keys):
+        return {}
+    order = np.argsort(keys, kind="stable")
+    groups, starts = np.unique(keys[order], return_index=True)
+    return dict(zip(groups.tolist(), np.maximum.reduceat(values[order], starts).tolist(), strict=True))
 
 
 def _first_updates(names: Names, ops: Operations) -> dict[int, int]:
@@ -92,17 +100,24 @@ def _first_updates(names: Names, ops: Operations) -> dict[int, int]:
     """
     order = {p["name"]: place for place, p in enumerate(names.parameters)}
     group_size = max(1, names.aggregation)
-    group_of: dict[int, set[int]] = {}
+    groups = 1 + len(order) // group_size
+    ends: dict[int, int] = {}
+    for group, numbers in _names_by_group(names, order, group_size).items():
+        chosen = np.isin(ops.name, numbers) & (ops.step >= 0) & (ops.done_ns > 0)
+        ends.update(_greatest(ops.step * groups + group, ops.done_ns, chosen))
+    answer: dict[int, int] = {}
+    for key, stamp in ends.items():
+        answer[key // groups] = min(answer.get(key // groups, stamp), stamp)
+    return answer
+
+
+def _names_by_group(names: Names, order: dict[str, int], group_size: int) -> dict[int, list[int]]:
+    """Names of the allreduces that bring each optimizer group's gradients."""
+    found: dict[int, list[int]] = {}
     for number, operation in names.operations.items():
         if operation.kind == "allreduce":
-            group_of[number] = {
+            for group in {
                 order[t.parameter] // group_size for t in operation.tensors if t.parameter in order
-            }
-    ends: dict[tuple[int, int], int] = {}
-    for name, step, done in zip(ops.name.tolist(), ops.step.tolist(), ops.done_ns.tolist(), strict=True):
-        for group in group_of.get(name, ()) if done else ():
-            ends[step, group] = max(ends.get((step, group), 0), done)
-    answer: dict[int, int] = {}
-    for (step, _), stamp in ends.items():
-        answer[step] = min(answer.get(step, stamp), stamp)
-    return answer
+            }:
+                found.setdefault(group, []).append(number)
+    return found
