@@ -16,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vsketchdlc.model.axes import settings_of
 from vsketchdlc.model.calibration import Calibration
 from vsketchdlc.model.catalogue import catalogue_workload
 from vsketchdlc.model.cluster import Cluster
 from vsketchdlc.model.prediction import predict
 from vsketchdlc.model.scenario import Scenario
 from vsketchdlc.model.step import simulate_step
-from vsketchdlc.model.whatif import Grid, settings_of
+from vsketchdlc.model.whatif import Grid
 
 NIC, CAP = 25e9, 5e9
 
@@ -43,14 +44,20 @@ def uneven(model: str, hosts: int) -> Scenario:
 
 def grid(scenarios: int) -> Callable[[], object]:
     """A what-if over aux 0:9 and as many NIC rates as it takes, with intervals and reasons."""
-    settings = settings_of(
-        hosts=[4],
-        ranks_per_host=[1],
-        cores=[8],
-        nic_bits_per_s=[(10 + n) * 1e9 for n in range(scenarios // 10)],
-        flow_cap_bits_per_s=[CAP],
-        latency_s=[25e-6],
-    )
+    axes: dict[str, list[float]] = {
+        "hosts": [4],
+        "ranks_per_host": [1],
+        "cores": [8],
+        "core_speed": [1],
+        "nic_bits_per_s": [(10 + n) * 1e9 for n in range(scenarios // 10)],
+        "flow_cap_bits_per_s": [CAP],
+        "rtt_s": [50e-6],
+        "oversubscription": [1],
+        "batch": [64],
+        "fusion_bytes": [128 << 20],
+        "cycle_s": [1e-3],
+    }
+    settings = settings_of(axes)
     made = Grid(catalogue_workload("vgg16"), Calibration.prior(), range(10), settings)
     return lambda: list(made.answers())
 

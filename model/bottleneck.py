@@ -73,13 +73,15 @@ def limiting(prediction: Prediction) -> str:
     return best
 
 
-def sentence(predictions: Sequence[Prediction]) -> str:
-    """Predictions of one setting that differ in ``aux``: what holds them back, and from which count on."""
-    ordered = sorted(predictions, key=lambda prediction: prediction.aux)
-    hosts = len(ordered[0].scenario.cluster.hosts)
+def sentence(predictions: Sequence[Prediction], limits: Sequence[str]) -> str:
+    """What holds back predictions of one setting that differ in ``aux``, and from which count on.
+
+    `limits` is what `limiting` says of each.
+    """
+    ordered = sorted(zip(predictions, limits, strict=True), key=lambda pair: pair[0].aux)
+    hosts = len(ordered[0][0].scenario.cluster.hosts)
     runs: list[tuple[str, int, int]] = []
-    for prediction in ordered:
-        name = limiting(prediction)
+    for prediction, name in ordered:
         if runs and runs[-1][0] == name:
             runs[-1] = (name, runs[-1][1], prediction.aux)
         else:

@@ -4,8 +4,8 @@ import sys
 import pytest
 from vsketchdlc import cli
 from vsketchdlc.errors import UserError
+from vsketchdlc.model.axes import parse_values, read_aux
 from vsketchdlc.model.timeline import write_simulated_trace
-from vsketchdlc.model.whatif import parse_values, read_aux
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_calibrate_then_whatif_over_a_grid(command, demo, measured_probe, tmp_pa
         (("whatif", "--model", "alexnet", "--nic", "-3"), "NIC rate"),
         (("whatif", "--model", "alexnet", "--nic", "fast"), "NIC rate 'fast' is not understood"),
         (("whatif", "--model", "alexnet", "--cores", "0"), "cores is 0"),
-        (("whatif", "--model", "alexnet", "--batch", "0"), "batch 0"),
+        (("whatif", "--model", "alexnet", "--batch", "0"), "batch is 0"),
         (("whatif", "--model", "alexnet", "--calibration", "/nonexistent.json"), "cannot read calibration"),
         (("calibrate", "/nonexistent"), "no trace at"),
     ],
@@ -105,3 +105,110 @@ def test_bad_input_is_one_line_and_status_two(command, words, complaint):
     status, out, err = command(*words)
     assert status == 2 and out == ""
     assert complaint in err and len(err.strip().splitlines()) == 1
+
+
+def test_every_output_holds_the_same_numbers(command, tmp_path):
+    files = ("--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv", "--html", tmp_path / "r.html")
+    grid = (
+        "--model",
+        "alexnet",
+        "--aux",
+        "0:2",
+        "--hosts",
+        "2,4",
+        "--nic",
+        "10,25",
+        "--price",
+        "3",
+        "--quiet",
+    )
+    assert command("whatif", *grid, *files) == (0, "", "")
+    settings = json.loads((tmp_path / "r.json").read_text())["settings"]
+    lines = (tmp_path / "r.csv").read_text().splitlines()
+    assert len(lines) == 1 + 4 * 3
+    steps = [row["step_s"] for setting in settings for row in setting["predicted"]]
+    place = lines[0].split(",").index("step_s")
+    assert [float(line.split(",")[place]) for line in lines[1:]] == steps
+    page = (tmp_path / "r.html").read_text()
+    assert "Throughput over hosts" in page and 'src="http' not in page
+    row = settings[0]["predicted"][0]
+    assert row["epoch_cost"] == pytest.approx(1_281_167 / row["samples_per_s"] / 3600 * 3 * 2)
+
+
+def test_best_of_an_axis(command):
+    words = ("whatif", "--model", "vgg16", "--aux", "0:4", "--nic", "10,25", "--flow-cap", "5", "--json", "-")
+    best = json.loads(command(*words, "--best", "aux")[1])["best"]
+    assert [row["nic_bits_per_s"] for row in best] == [10e9, 25e9]
+    assert best[0]["aux"] < best[1]["aux"]
+    fastest = json.loads(command(*words, "--best", "nic")[1])["best"]
+    assert {row["aux"]: row["nic_bits_per_s"] for row in fastest}[4] == 25e9
+
+
+def test_a_target_is_answered_in_words(command):
+    status, out, _ = command("whatif", "--model", "resnet50", "--nic", "1", "--aux", "0:3", "--target", "60%")
+    assert status == 0 and "60% needs a NIC of" in out
+
+
+def test_racks_fp16_and_slow_cores_change_the_answer(command):
+    def step(*words):
+        answer = json.loads(
+            command(
+                "whatif",
+                "--model",
+                "vgg16",
+                "--aux",
+                "0",
+                "--nic",
+                "10",
+                "--hosts",
+                "4",
+                *words,
+                "--json",
+                "-",
+            )[1]
+        )
+        return answer["settings"][0]["predicted"][0]["step_s"]
+
+    plain = step()
+    assert step("--fp16") < 0.75 * plain
+    assert step("--core-speed", "0.25") > 1.1 * plain
+    assert step("--oversubscription", "8", "--hosts-per-rack", "2") > 1.2 * plain
+    assert step("--batch", "128") > plain
+
+
+def test_a_sweep_answers_from_its_folder(command, tmp_path):
+    words = ("whatif", "--model", "alexnet", "--aux", "0,2", "--nic", "5:30", "--sweep", tmp_path / "s")
+    status, out, _ = command(*words)
+    assert status == 0 and "52 scenarios" in out
+    assert command(*words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words,complaint",
+    [
+        (("--best", "luck"), "choose one of aux, hosts"),
+        (("--target", "110%"), "target"),
+        (("--dask", "local"), "--dask needs --sweep"),
+        (("--price", "-1"), "price is -1"),
+        (("--oversubscription", "0.5"), "oversubscription is 0.5"),
+        (("--cycle-ms", "-1"), "cycle time"),
+        (("--rtt", "nan"), "rtt"),
+        (("--core-speed", "0"), "core speed is 0"),
+        (("--min-gain", "2"), "min-gain is 2"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(command, words, complaint):
+    status, out, err = command("whatif", "--model", "alexnet", *words)
+    assert status == 2 and out == "" and complaint in err and len(err.strip().splitlines()) == 1
+
+
+def test_calibrate_checks_itself_on_another_run(command, demo, measured_probe, tmp_path):
+    write_simulated_trace(demo, tmp_path / "a", steps=6, seed=1)
+    write_simulated_trace(demo.replaced(aux=3), tmp_path / "b", steps=6, seed=2)
+    (tmp_path / "probe.json").write_text(json.dumps(measured_probe(demo).to_json()))
+    words = ("calibrate", tmp_path / "a", "--probe", tmp_path / "probe.json", "-o", tmp_path / "c.json")
+    page = tmp_path / "residuals.html"
+    status, out, _ = command(*words, "--check", tmp_path / "b", "--html", page, "--json", "-")
+    check = json.loads(out)["checks"][0]
+    assert status == 0 and abs(check["error"]) < 0.05 and check["inside"]
+    assert "What the fit misses" in page.read_text()
