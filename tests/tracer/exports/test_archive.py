@@ -112,6 +112,17 @@ def test_every_slice_of_a_training_is_in_some_file(training_trace, perfetto_chec
     assert written.count == rows + 3  # and one whole step a rank
 
 
+def test_arrows_between_ranks_have_one_number_in_both_files(training_trace, perfetto_check, tmp_path):
+    export_archive(training_trace(ranks=2, steps=1, sockets=True), tmp_path / "out.zip")
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        files = [perfetto_check.check(archive.read(name), alone=False) for name in archive.namelist()[1:]]
+    left = {flow for piece in files[0].slices if piece.category == "socket_send" for flow in piece.flows}
+    reached = {
+        flow for piece in files[1].slices if piece.category == "socket_recv" for flow in piece.ending_flows
+    }
+    assert len(left) > 500 and left == reached
+
+
 def test_an_archive_is_not_compressed_twice(training_trace, tmp_path):
     with pytest.raises(UserError, match="compressed twice"):
         export_archive(training_trace(), tmp_path / "out.zip.gz")
