@@ -18,13 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from ..errors import UserError
-from .settings import LIBRARY, require_native
+from .settings import AUX_MAX, LIBRARY, require_native
 
-CAUSE_BYTES = 192
+CAUSE_BYTES = 256
 # As in native/common/protocol.h.
 TYPES = (
     "int8",
@@ -127,6 +126,11 @@ class Lanes:
         """Hosts of the group."""
         return int(self._library.fasthvd_hosts_of(self._group))
 
+    def lane_pids(self) -> list[int]:
+        """Process numbers of this host's lanes, on the rank that started them; elsewhere empty."""
+        numbers = (int(self._library.fasthvd_lane_pid(self._group, lane)) for lane in range(AUX_MAX))
+        return [number for number in numbers if number > 0]
+
     def limit(self, count: int) -> None:
         """Use the first `count` lanes only from now on; every rank calls it at the same point."""
         self._library.fasthvd_limit(self._group, count)
@@ -168,6 +172,7 @@ def _load() -> ctypes.CDLL:
     ]
     for name in ("fasthvd_lanes_of", "fasthvd_hosts_of", "fasthvd_close"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
+    library.fasthvd_lane_pid.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.fasthvd_limit.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return library
 
@@ -197,7 +202,7 @@ class FileRendezvous:
     def gather(self, data: bytes) -> list[bytes]:
         """Everybody's bytes: each writes a file and reads the others'; a round's files go one round later."""
         own = self._path(self._round, self._rank)
-        part = own.with_suffix(".part")
+        part = self._folder / f"{own.name}.part"
         part.write_bytes(data)
         part.replace(own)
         deadline = time.monotonic() + self._timeout_s

@@ -33,7 +33,7 @@
 #define FASTHVD_PROTOCOL 1u
 #define FRAME_MAGIC 0x4c564846u /* "FHVL" */
 #define HELLO_MAGIC 0x48564846u /* "FHVH" */
-enum { LANES_MAX = 64, HOSTS_MAX = 4096, LOCAL_MAX = 128, NAME_BYTES = 64, CAUSE_BYTES = 192, TOKEN_BYTES = 16 };
+enum { LANES_MAX = 64, HOSTS_MAX = 4096, LOCAL_MAX = 128, NAME_BYTES = 64, CAUSE_BYTES = 256, TOKEN_BYTES = 16 };
 enum { LEADER_FD = 3 }; /* a lane's first descriptor: the control socket of its leader */
 enum { SHARE_WHOLE = 65536, ELEMENTS_ALIGN = 16, MIN_CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 64 << 20 };
 
@@ -97,6 +97,7 @@ struct lane_config {
     uint32_t kind, protocol;
     uint32_t lane, host, hosts, local_ranks;
     int64_t setup_ns, flow_ns, stall_ns; /* time limits: set-up, silent flow, warning about a late host */
+    int64_t beat_ns;                     /* longest sleep while a job is posted, see the board */
     uint32_t pinned, reserved;
     uint8_t token[TOKEN_BYTES];
     char own_name[NAME_BYTES], next_name[NAME_BYTES], previous_name[NAME_BYTES];
@@ -106,7 +107,7 @@ struct lane_config {
 /* The board: memory that lanes write and ranks read, one line per lane (64-byte aligned). */
 struct lane_board {
     _Alignas(64) uint64_t started; /* sequence of the last job it started */
-    uint64_t beat;                 /* grows once a second while a job is posted: a lane that is stopped shows */
+    uint64_t beat;                 /* grows every beat_ns while a job is posted: a lane that is stopped shows */
     uint64_t arrived;              /* sequence of the last job for which all hosts had arrived */
     uint64_t jobs, bytes_sent, bytes_received, busy_ns, wait_ns, retransmits;
     uint64_t flow_ns; /* time from all hosts arrived to done, summed */

@@ -110,12 +110,10 @@ static void take_head(struct ring *ring)
     if (ring->in.magic != FRAME_MAGIC || (ring->in.kind != FRAME_ARRIVE && ring->in.kind != FRAME_CHUNK))
         ring_fail(ring, CAUSE_STRANGER, "the previous host sent bytes that are no frame");
     else if (memcmp(own, other, sizeof *own) != 0)
-        ring_fail(ring, CAUSE_MISMATCH,
-                  "allreduce %llu differs between hosts: %llu elements of type %u with operation %u here (lanes' share %u to %u), "
-                  "allreduce %llu of %llu, %u, %u (%u to %u) there",
-                  (unsigned long long)own->sequence, (unsigned long long)own->count, own->type, own->op, own->share_lo, own->share_hi,
-                  (unsigned long long)other->sequence, (unsigned long long)other->count, other->type, other->op, other->share_lo,
-                  other->share_hi);
+        ring_fail(ring, CAUSE_MISMATCH, "allreduce %llu is %s of %llu %s (lane's share %u:%u) here, but %llu is %s of %llu %s (%u:%u) on the previous host",
+                  (unsigned long long)own->sequence, operation_name(own->op), (unsigned long long)own->count, element_name(own->type),
+                  own->share_lo, own->share_hi, (unsigned long long)other->sequence, operation_name(other->op),
+                  (unsigned long long)other->count, element_name(other->type), other->share_lo, other->share_hi);
     else if (ring->in.kind == FRAME_ARRIVE)
         take_arrive(ring);
     else

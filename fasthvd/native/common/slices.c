@@ -6,6 +6,19 @@ size_t element_bytes(enum element_type type)
     return bytes[type];
 }
 
+const char *element_name(uint8_t type)
+{
+    static const char *const names[TYPES] = {"int8",  "uint8",  "int16",   "uint16",  "int32",  "uint32",
+                                             "int64", "uint64", "float16", "float32", "float64"};
+    return type < TYPES ? names[type] : "unknown";
+}
+
+const char *operation_name(uint8_t op)
+{
+    static const char *const names[OPERATIONS] = {"sum", "min", "max", "prod"};
+    return op < OPERATIONS ? names[op] : "unknown";
+}
+
 static uint64_t fraction(uint64_t of, uint64_t part, uint64_t whole)
 {
     return (uint64_t)((unsigned __int128)of * part / whole);

@@ -10,6 +10,8 @@ struct range {
 };
 
 size_t element_bytes(enum element_type type);
+const char *element_name(uint8_t type);
+const char *operation_name(uint8_t op);
 /* Segment `segment` of `hosts`: the unit in which the ring decides who adds what in which order. */
 struct range segment_range(uint64_t count, uint32_t hosts, uint32_t segment);
 /* The part of a segment with share [lo, hi) of 65536; shares that touch give ranges that touch. */

@@ -117,8 +117,8 @@ static void wait_for_ring(struct lane *lane, struct flow *flow)
     int64_t before = now_ns();
     int64_t deadline = lane->ring.state == RING_ARRIVING ? flow->next_warning
                                                          : (flow->last_move > flow->arrived ? flow->last_move : flow->arrived) + lane->config.flow_ns;
-    if (deadline > before + NS_PER_S)
-        deadline = before + NS_PER_S; /* the board's beat */
+    if (deadline > before + lane->config.beat_ns)
+        deadline = before + lane->config.beat_ns;
     int ready = poll(lane->watched, lane->watched_count, ms_until(deadline));
     lane->board->beat++;
     flow->waited += now_ns() - before;

@@ -74,14 +74,13 @@ static uint64_t fresh_nonce(struct lane *lane)
 static void tune_socket(const struct lane *lane, int fd)
 {
     int on = 1, seconds = (int)(lane->config.flow_ns / NS_PER_S) + 1, idle = seconds > 15 ? 15 : seconds, probes = 4;
-    unsigned int limit_ms = (unsigned int)(lane->config.flow_ns / NS_PER_MS);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* A dead link is found even when nothing is under way. */
+    /* A dead link is found even when nothing is under way. Not TCP_USER_TIMEOUT: it would also cut a flow whose
+     * receiver is merely late and has its window full. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
 static socklen_t address_length(const struct sockaddr_storage *address)

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
             continue;
         }
         lane.board->beat++;
-        int wait_ms = lane.state == LANE_GATHERING ? 1000 : -1;
+        int wait_ms = lane.state == LANE_GATHERING ? (int)(lane.config.beat_ns / NS_PER_MS) : -1;
         if (poll(lane.watched, lane.watched_count, wait_ms) < 0 && errno != EINTR)
             lane_fail(&lane, CAUSE_SYSTEM, "poll: %s", strerror(errno));
     }

@@ -16,10 +16,9 @@ static void check_jobs_agree(struct lane *lane)
     for (uint32_t i = 1; i < lane->config.local_ranks; i++) {
         const struct job_key *other = &lane->locals[i].job.job;
         if (memcmp(first, other, sizeof *first) != 0)
-            lane_fail(lane, CAUSE_MISMATCH,
-                      "allreduce %llu differs between two ranks of this host: %llu elements of type %u with operation %u against %llu, %u, %u",
-                      (unsigned long long)first->sequence, (unsigned long long)first->count, first->type, first->op,
-                      (unsigned long long)other->count, other->type, other->op);
+            lane_fail(lane, CAUSE_MISMATCH, "allreduce %llu is %s of %llu %s on one rank of this host, but %s of %llu %s on another",
+                      (unsigned long long)first->sequence, operation_name(first->op), (unsigned long long)first->count,
+                      element_name(first->type), operation_name(other->op), (unsigned long long)other->count, element_name(other->type));
     }
 }
 

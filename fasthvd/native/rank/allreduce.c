@@ -167,7 +167,7 @@ static bool share_cause(struct lanes *lanes, uint64_t used, char reason[CAUSE_BY
     for (int i = 1; i < lanes->transport.size; i++)
         if (all[i].cause > worst->cause)
             worst = &all[i];
-    snprintf(reason, CAUSE_BYTES, "host %.40s, lane %u: %.130s", worst->host_name, worst->lane, worst->text);
+    snprintf(reason, CAUSE_BYTES, "host %.40s, lane %u: %.190s", worst->host_name, worst->lane, worst->text);
     free(all);
     return true;
 }

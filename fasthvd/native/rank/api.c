@@ -43,14 +43,14 @@ static bool vote(void *context, uint64_t ballot[2], int64_t timeout_ns, char why
 }
 
 /* Lanes for the group of `size` ranks. Settings come from FASTHVD_* variables; `aux`, `timeout_s` and `host_id` (if
- * not empty) stand above them. NULL: `why` (CAUSE_BYTES = 192 bytes) says why, the same on all ranks. */
+ * not empty) stand above them. NULL: `why` (CAUSE_BYTES = 256 bytes) says why, the same on all ranks. */
 API struct fasthvd *fasthvd_open(int rank, int size, int aux, double timeout_s, const char *host_id, gather_function *callback,
                                  void *context, char *why)
 {
     struct settings settings;
     char wrong[SETTING_BYTES] = "";
     if (!settings_read(&settings, wrong) || aux < 1 || aux > LANES_MAX || rank < 0 || rank >= size) {
-        snprintf(why, CAUSE_BYTES, "%.150s", *wrong != '\0' ? wrong : "aux must be 1 to 64, rank below size");
+        snprintf(why, CAUSE_BYTES, "%.190s", *wrong != '\0' ? wrong : "aux must be 1 to 64, rank below size");
         return NULL;
     }
     settings.aux = aux;
@@ -95,4 +95,10 @@ API void fasthvd_close(struct fasthvd *group)
 {
     lanes_close(group->lanes);
     free(group);
+}
+
+/* Process number of lane i of this host; 0 where this rank is not its leader, or the lane is no more. */
+API int fasthvd_lane_pid(const struct fasthvd *group, int i)
+{
+    return i >= 0 && i < LANES_MAX && group->lanes->ends[i].pidfd >= 0 ? (int)group->lanes->ends[i].pid : 0;
 }

@@ -97,7 +97,7 @@ bool all_ok(const void *records, int n, size_t stride, size_t text, const struct
         const char *record = (const char *)records + stride * (size_t)i;
         if (*(const uint32_t *)record)
             continue;
-        snprintf(why, CAUSE_BYTES, "host %.40s, rank %d: %.120s", cards[i].host_name, i, record + text);
+        snprintf(why, CAUSE_BYTES, "host %.40s, rank %d: %.190s", cards[i].host_name, i, record + text);
         return false;
     }
     return true;

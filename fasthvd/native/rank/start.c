@@ -2,6 +2,7 @@
 #include "start.h"
 
 #include "../common/clock.h"
+#include "end.h"
 #include "spawn.h"
 
 #include <errno.h>
@@ -88,6 +89,13 @@ static struct address choose_address(const struct start *start, uint32_t lane)
     return own->addresses[best >= 0 ? best : 0];
 }
 
+/* At once, not at the end: they may be the very descriptors that the other ranks' answer needs. */
+static void close_listeners(struct start *start)
+{
+    close_all(start->listeners, LANES_MAX);
+    memset(start->listeners, -1, sizeof start->listeners);
+}
+
 static bool open_listeners(struct start *start, struct ring_card *card)
 {
     struct lanes *lanes = start->lanes;
@@ -101,6 +109,7 @@ static bool open_listeners(struct start *start, struct ring_card *card)
                      lanes->settings.port_last, i);
         else
             trouble(card->error, "cannot listen");
+        close_listeners(start);
         return false;
     }
     return true;
@@ -114,7 +123,7 @@ static bool configure(struct start *start, uint32_t lane, char error[CAUSE_BYTES
     struct lane_config config = {
         .kind = CONTROL_CONFIG, .protocol = FASTHVD_PROTOCOL, .lane = lane, .host = meeting->host, .hosts = meeting->hosts,
         .local_ranks = meeting->member_count, .setup_ns = SETUP_SECONDS * NS_PER_S, .flow_ns = lanes->settings.timeout_ns / 8 * 3,
-        .stall_ns = lanes->settings.timeout_ns, .pinned = lanes->settings.pin,
+        .stall_ns = lanes->settings.timeout_ns, .beat_ns = lanes->settings.timeout_ns / 16, .pinned = lanes->settings.pin,
     };
     memcpy(config.token, meeting->cards[0].token, TOKEN_BYTES);
     memcpy(config.own_name, lanes->host_name, NAME_BYTES);
@@ -172,7 +181,7 @@ static bool spawn_one(struct start *start, uint32_t lane, char error[CAUSE_BYTES
     int failed = spawn_lane(start->lanes->settings.program, control);
     close(control);
     if (failed != 0) {
-        snprintf(error, CAUSE_BYTES, "cannot start %.120s: %s", start->lanes->settings.program, strerror(failed));
+        snprintf(error, CAUSE_BYTES, "cannot start %.190s: %s", start->lanes->settings.program, strerror(failed));
         return false;
     }
     return configure(start, lane, error) && attach(start, lane, error);
@@ -242,9 +251,9 @@ static void lead_start(struct start *start, struct ready_card *card, int64_t dea
     bool good = true;
     for (uint32_t i = 0; good && i < (uint32_t)start->lanes->settings.aux; i++)
         good = spawn_one(start, i, card->error);
-    for (uint32_t i = 0; i < (uint32_t)start->lanes->settings.aux; i++)
-        if (start->listeners[i] >= 0)
-            close(start->listeners[i]);
+    close_listeners(start);
+    for (int i = 0; !good && i < start->lanes->settings.aux; i++)
+        end_close(&start->lanes->ends[i], true);
     if (good)
         await_ready(start, card, deadline);
     card->ok = good && hand_over(start, card->error);
@@ -263,7 +272,7 @@ static bool agree_ready(struct start *start, const struct ready_card *card, char
         lanes->alive &= all[i].ready;
         if (all[i].cause > worst) {
             worst = all[i].cause;
-            snprintf(why, CAUSE_BYTES, "host %.40s, lane %u: %.120s", start->meeting->cards[i].host_name, all[i].lane, all[i].text);
+            snprintf(why, CAUSE_BYTES, "host %.40s, lane %u: %.190s", start->meeting->cards[i].host_name, all[i].lane, all[i].text);
         }
     }
     free(all);
