@@ -7,6 +7,7 @@ common clock it is the shortest of the ranks' durations, that of the last to arr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class Observations:
     start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
     ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
+    ``own_variation``: relative sigma of a rank's compute around that of all ranks in the same step.
     ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
     """
 
@@ -45,6 +47,7 @@ class Observations:
     control_s: Numbers
     control_period_s: Numbers
     runs_ahead: bool
+    own_variation: float
     enqueue_s: Numbers
     done_spacing_s: Numbers
 
@@ -94,6 +97,7 @@ def observe(trace: Trace) -> Observations:
         control_s=_control(events),
         control_period_s=_control_period(events, anchors),
         runs_ahead=_runs_ahead(events, anchors),
+        own_variation=_own_variation(anchors),
         enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
         done_spacing_s=_done_spacing(events),
     )
@@ -232,6 +236,17 @@ def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:
     groups = calls[within].groupby(["step", "rank"])["t_start_ns"].agg(["min", "max", "size"])
     groups = groups[groups["size"] >= 4]
     return np.asarray((groups["max"] - groups["min"]) * _NS / (groups["size"] - 1), dtype=float)
+
+
+def _own_variation(anchors: pd.DataFrame) -> float:
+    compute = (anchors["backward_end_ns"] - anchors["begin_ns"]).astype(float)
+    compute /= compute.groupby(anchors["rank"]).transform("median")
+    ranks = compute.groupby(anchors["step"]).transform("size")
+    away = (compute - compute.groupby(anchors["step"]).transform("mean"))[ranks > 1]
+    if away.empty:
+        return 0.0
+    unbiased = math.sqrt(float((ranks / (ranks - 1).clip(lower=1))[ranks > 1].mean()))
+    return 1.4826 * float(away.abs().median()) * unbiased
 
 
 def _runs_ahead(events: pd.DataFrame, anchors: pd.DataFrame) -> bool:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracer.trace import Trace
 from .calibration import Z90
 from .scenario import Scenario
 from .step import StepRun, simulate_step
+from .variability import step_draws
 
-DRAWS = 400
 _MOVE = 0.1
 
 
@@ -118,31 +117,3 @@ def _moved(scenario: Scenario, name: str, log_change: float) -> Scenario | None:
             return None
         cluster = cluster.with_link_rates(math.exp(log_change))
     return scenario.replaced(calibration=calibration, cluster=cluster)
-
-
-def step_draws(
-    scenario: Scenario, run: StepRun, seed: int = 0, draws: int = DRAWS
-) -> npt.NDArray[np.float64]:
-    """Step times of `draws` steps that differ as the workload's spread says, shape (draws,), in s.
-
-    The buckets keep their members; when each begins follows from the drawn ready times and durations:
-    start = max(last gradient ready on the slowest rank, end of the bucket before).
-    """
-    spread = scenario.workload.spread
-    random = np.random.default_rng(seed)
-    ranks = scenario.cluster.ranks
-    shared = random.standard_normal(draws) * math.sqrt(spread.correlation)
-    own = random.standard_normal((draws, min(ranks, 256))) * math.sqrt(1 - spread.correlation)
-    own_max = own.max(axis=1) - float(np.median(own.max(axis=1)))
-    slow = np.exp(spread.compute * (shared + own_max))
-    end = np.zeros(draws)
-    for bucket in run.buckets:
-        ready = bucket.ready_s * slow
-        lasts = bucket.end_s - bucket.start_s
-        wait = bucket.start_s - max(bucket.ready_s, 0.0)
-        free = np.maximum(ready + min(max(wait, 0.0), scenario.cycle_s * 2), end)
-        end = free + lasts * np.exp(spread.communication * random.standard_normal(draws))
-    tail = run.step_s - max(run.last_done_s, run.backward_end_s)
-    total = np.maximum(end, run.backward_end_s * slow) + tail
-    # Centred on the deterministic step: the recursion leaves out what the simulation resolves.
-    return np.asarray(total * (run.step_s / float(np.median(total))))

@@ -55,6 +55,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
         overhead_s=float(steps["gap_s"].median()),
         blocking=not seen.runs_ahead,
         batch_per_rank=trace.meta.batch_per_rank or 1,
+        ranks_seen=max(1, trace.meta.ranks),
         spread=_spread(seen),
         source=f"trace {trace.path}",
     )
@@ -67,9 +68,11 @@ def _spread(seen: Observations) -> StepSpread:
         centre = float(values.median())
         return 1.4826 * float((values - centre).abs().median()) / centre if centre > 0 else 0.0
 
-    compute = varies(seen.steps["forward_s"] + seen.steps["backward_s"])
+    shared = varies(seen.steps["forward_s"] + seen.steps["backward_s"])
+    compute = math.hypot(shared, seen.own_variation)
+    correlation = (shared / compute) ** 2 if compute > 0 else 0.5
     sums = seen.buckets.groupby("step")["seconds"].sum()
-    return StepSpread(compute=compute, communication=varies(sums), correlation=0.5)
+    return StepSpread(compute=compute, communication=varies(sums), correlation=correlation)
 
 
 def knobs(trace: Trace) -> dict[str, Any]:

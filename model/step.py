@@ -13,6 +13,7 @@ import simpy
 from .background import Background, BucketRun
 from .engine import Engine
 from .scenario import Scenario
+from .variability import slowest_factor
 from .workload import GradientTensor
 from .world import Mark, World
 
@@ -51,9 +52,10 @@ class StepRun:
 def simulate_step(scenario: Scenario, draw: StepDraw | None = None, *, record: bool = False) -> StepRun:
     """Simulate one step of `scenario`; `record` keeps the marks for a timeline.
 
+    Without a `draw` it is the typical step: compute takes as long as on the rank that is typically slowest.
     A loop that does not block is simulated for a few steps until one follows the other as in a long run.
     """
-    return _Step(scenario, draw or StepDraw(), record).run()
+    return _Step(scenario, draw or _typical(scenario), record).run()
 
 
 class _Step:
@@ -112,6 +114,11 @@ class _Step:
                 break
             chosen.append(bucket)
         return chosen[::-1]
+
+
+def _typical(scenario: Scenario) -> StepDraw:
+    factor = slowest_factor(scenario)
+    return StepDraw() if factor == 1.0 else StepDraw(compute=(factor,) * len(scenario.cluster.hosts))
 
 
 def _factor(draw: StepDraw, number: int) -> float:

@@ -12,6 +12,7 @@ from ..tracer.schema import Kind
 from ..tracer.trace import HostInfo, TensorInfo, Trace, TraceMeta, write_trace
 from .scenario import Scenario
 from .step import StepDraw, StepRun, simulate_step
+from .variability import largest_of
 
 _TRACKS = {
     Kind.FORWARD: "python",
@@ -34,7 +35,7 @@ def write_simulated_trace(
     random = np.random.default_rng(seed)
     frames, begin_s = [], 1.0
     for step in range(steps + 1):
-        draw = StepDraw() if seed is None else _draw(scenario, random)
+        draw = None if seed is None else _draw(scenario, random)
         run = simulate_step(scenario.replaced(cached=step > 0), draw, record=True)
         frames.append(_frame(scenario, run, step, begin_s, random, noise if seed is not None else 0.0))
         begin_s += run.step_s
@@ -42,16 +43,18 @@ def write_simulated_trace(
 
 
 def _draw(scenario: Scenario, random: np.random.Generator) -> StepDraw:
-    spread = scenario.workload.spread
-    hosts = len(scenario.cluster.hosts)
+    """One step's factors; where one host stands for all it is as slow as the slowest of them."""
+    spread, cluster = scenario.workload.spread, scenario.cluster
     shared = random.standard_normal() * math.sqrt(spread.correlation)
-    own = random.standard_normal(hosts) * math.sqrt(1 - spread.correlation)
-    compute = np.exp(spread.compute * (shared + own))
+    own = random.standard_normal(cluster.ranks) * math.sqrt(1 - spread.correlation)
+    usual = largest_of(scenario.workload.ranks_seen) * math.sqrt(1 - spread.correlation)
+    if cluster.is_uniform:
+        own = np.full(1, own.max() - usual)
+    else:
+        own = np.array([part.max() - usual for part in np.array_split(own, len(cluster.hosts))])
     buckets = len(scenario.workload.tensors)
-    return StepDraw(
-        tuple(compute.tolist()),
-        tuple(np.exp(spread.communication * random.standard_normal(buckets)).tolist()),
-    )
+    noise = np.exp(spread.communication * random.standard_normal(buckets))
+    return StepDraw(tuple(np.exp(spread.compute * (shared + own)).tolist()), tuple(noise.tolist()))
 
 
 def _frame(

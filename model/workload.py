@@ -62,6 +62,7 @@ class Workload:
     is the CPU seconds a second of compute takes: the number of compute threads on a CPU, about 0.1 to 1 for
     the Python thread that feeds a GPU. ``blocking`` says that the loop waits for all updates
     before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
+    Times are those of the slowest of ``ranks_seen`` ranks.
     ``loader_cpu_s`` is the CPU work of a rank's ``loader_threads`` data loaders for one batch.
     """
 
@@ -78,6 +79,7 @@ class Workload:
     loader_cpu_s: float = 0.0
     loader_threads: int = 1
     batch_per_rank: int = 1
+    ranks_seen: int = 1
     spread: StepSpread = field(default_factory=StepSpread)
     source: str = ""
 

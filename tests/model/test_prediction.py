@@ -1,8 +1,14 @@
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from vsketchdlc.model.calibration import Calibration
-from vsketchdlc.model.prediction import predict, step_draws
+from vsketchdlc.model.cluster import Cluster
+from vsketchdlc.model.prediction import predict
 from vsketchdlc.model.step import simulate_step
+from vsketchdlc.model.variability import largest_of, step_draws
+from vsketchdlc.model.workload import StepSpread
 
 
 def test_intervals_enclose_the_median_and_mean_different_things(demo):
@@ -42,3 +48,21 @@ def test_a_prediction_is_a_trace_that_reports_can_read(demo, tmp_path):
         "select kind, count(distinct tensor) n from events where kind in ('ready', 'done') group by 1"
     )
     assert set(counts["n"]) == {len(demo.workload.tensors)}
+
+
+def test_waiting_for_the_slowest_rank_costs_more_with_more_ranks(demo):
+    calm = dataclasses.replace(demo.workload, spread=StepSpread(compute=0.0))
+    rough = dataclasses.replace(demo.workload, spread=StepSpread(compute=0.10, correlation=0.0))
+
+    def backward(workload, hosts):
+        cluster = Cluster.star(hosts, cores=64)
+        return simulate_step(demo.replaced(workload=workload, cluster=cluster)).backward_end_s
+
+    assert backward(calm, 2) == pytest.approx(backward(calm, 32), rel=1e-6)
+    assert backward(rough, 32) / backward(rough, 2) == pytest.approx(math.exp(0.10 * (2.07 - 0.59)), rel=0.01)
+
+
+def test_the_largest_of_many_draws():
+    draws = np.random.default_rng(1).standard_normal((20_000, 16)).max(axis=1)
+    assert largest_of(16) == pytest.approx(float(draws.mean()), abs=0.02)
+    assert largest_of(1) == 0.0

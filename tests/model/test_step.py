@@ -6,7 +6,7 @@ from vsketchdlc.model.cluster import Cluster
 from vsketchdlc.model.parameters import INFO
 from vsketchdlc.model.scenario import Scenario
 from vsketchdlc.model.step import StepDraw, simulate_step
-from vsketchdlc.model.workload import GradientTensor, Workload
+from vsketchdlc.model.workload import GradientTensor, StepSpread, Workload
 
 TINY = 1e-15
 
@@ -28,7 +28,8 @@ def work(*tensors, forward_s=1.0, backward_s=2.0, update_s=0.0, **fields):
         GradientTensor(name, name, nbytes, "float32", ready, number)
         for number, (name, nbytes, ready) in enumerate(tensors)
     )
-    return Workload("hand", gradients, forward_s, backward_s, update_s, **fields)
+    steady = StepSpread(compute=0.0, communication=0.0)
+    return Workload("hand", gradients, forward_s, backward_s, update_s, spread=steady, **fields)
 
 
 def plenty(hosts=2, **changes):
@@ -149,7 +150,7 @@ def test_equal_hosts_simulated_once_and_one_by_one_agree(demo, hosts, aux):
 
 
 def test_a_drawn_step_is_slower_where_its_factors_say_so(demo):
-    typical = simulate_step(demo)
+    typical = simulate_step(demo, StepDraw())
     slow = simulate_step(demo, StepDraw(compute=(1.5,)))
     wire = simulate_step(demo, StepDraw(communication=(2.0,) * 8))
     assert slow.forward_end_s == pytest.approx(1.5 * typical.forward_end_s)
