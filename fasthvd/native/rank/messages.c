@@ -22,7 +22,7 @@ static bool test_all(mpi_handle *requests, bool *open, int n)
     bool all = true;
     for (int i = 0; i < n; i++) {
         int done = 0;
-        if (open[i] && mpi->test(&requests[i], &done, mpi->status_ignore) == MPI_SUCCESS_ && done)
+        if (open[i] && mpi->test(&requests[i], &done, mpi->abi.status_ignore) == MPI_SUCCESS_ && done)
             open[i] = false;
         all = all && !open[i];
     }

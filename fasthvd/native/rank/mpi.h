@@ -2,23 +2,19 @@
  * are taken as words: a pointer in Open MPI, a 32-bit number in MPICH, the same registers either way. */
 #ifndef FASTHVD_MPI_H
 #define FASTHVD_MPI_H
+#include "../../../tracer/native/mpi_abi.h"
 #include "../common/protocol.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef uintptr_t mpi_handle;
-
-enum mpi_flavour { FLAVOUR_UNKNOWN, FLAVOUR_OPEN_MPI, FLAVOUR_MPICH };
 enum { MPI_SUCCESS_ = 0, MPI_IDENT_ = 0, MPI_CONGRUENT_ = 1 };
 
 typedef int allreduce_function(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
 
 struct mpi {
-    enum mpi_flavour flavour;
+    struct mpi_abi abi;
     mpi_handle world, byte;
-    const void *in_place;
-    void *status_ignore;
     /* the next wrapper of each name, or the library itself */
     allreduce_function *allreduce;
     int (*init)(int *, char ***);
@@ -42,22 +38,22 @@ struct mpi {
     int (*cancel)(mpi_handle *);
     int (*request_free)(mpi_handle *);
     int (*allgather)(const void *, int, mpi_handle, void *, int, mpi_handle, mpi_handle);
+    allreduce_function *own_allreduce;
     int (*abort)(mpi_handle, int);
     int (*call_errhandler)(mpi_handle, int);
 };
 
-/* The process's MPI; never NULL once a wrapper was entered. `mpi_next` finds one function for a wrapper. */
+/* The process's MPI; never NULL once a wrapper was entered. */
 struct mpi *mpi_library(void);
-void *mpi_next(const char *name);
 /* True when everything needed for lanes was found. */
 bool mpi_usable(const struct mpi *mpi);
-/* A handle as this library compares it. */
+/* A handle as this library compares it, and as it lies in memory. */
 mpi_handle mpi_clean(const struct mpi *mpi, mpi_handle handle);
+mpi_handle mpi_at(const struct mpi *mpi, const mpi_handle *handle);
 
 /* types.c: MPI's handles in the lanes' words; false: not one that lanes can do. */
 bool mpi_element_type(mpi_handle type, enum element_type *out);
 bool mpi_operation(mpi_handle op, enum element_type type, enum operation *out);
-void mpi_types_load(const struct mpi *mpi);
 void mpi_note_type(mpi_handle type, bool two_bytes);
 void mpi_note_operation(mpi_handle op, const void *function);
 #endif

@@ -6,6 +6,7 @@
 #include "lanes.h"
 #include "messages.h"
 #include "say.h"
+#include "threshold.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 
 #define API __attribute__((visibility("default")))
 enum { COMMUNICATORS_MAX = 64, MPI_ERR_OTHER_OPEN_MPI = 16, MPI_ERR_OTHER_MPICH = 15 };
-enum { DEFAULT_THRESHOLD_BYTES = 256 << 10 };
 static const int64_t AGREE_NS = 20 * NS_PER_S;
 
 static struct {
@@ -64,7 +64,7 @@ static void start_lanes_of_world(void)
     }
     if (world.lanes->started < world.settings.aux && rank == 0)
         say("%s; going on with %d of %d lanes", why, world.lanes->started, world.settings.aux);
-    world.threshold_bytes = world.settings.threshold_bytes >= 0 ? world.settings.threshold_bytes : DEFAULT_THRESHOLD_BYTES;
+    world.threshold_bytes = world.settings.threshold_bytes >= 0 ? world.settings.threshold_bytes : threshold_measure(world.lanes, &world.group);
     pthread_atfork(NULL, NULL, child_after_fork);
 }
 
@@ -127,7 +127,7 @@ static int end_in_error(mpi_handle comm, const char *line)
 {
     const struct mpi *mpi = mpi_library();
     say("rank %d: %s", world.group.rank, line);
-    int code = mpi->flavour == FLAVOUR_MPICH ? MPI_ERR_OTHER_MPICH : MPI_ERR_OTHER_OPEN_MPI;
+    int code = mpi->abi.family == MPI_FAMILY_MPICH ? MPI_ERR_OTHER_MPICH : MPI_ERR_OTHER_OPEN_MPI;
     mpi->call_errhandler(comm, code); /* by default this ends the job */
     return code;
 }
@@ -144,7 +144,7 @@ bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, m
         return false;
     pthread_mutex_lock(&world.lock);
     enum outcome outcome =
-        lanes_allreduce(world.lanes, send == mpi->in_place ? recv : send, recv, (uint64_t)count, element, operation, 0);
+        lanes_allreduce(world.lanes, send == mpi->abi.in_place ? recv : send, recv, (uint64_t)count, element, operation, 0);
     pthread_mutex_unlock(&world.lock);
     if (outcome == OUTCOME_REDO)
         return false;
@@ -154,6 +154,9 @@ bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, m
 
 /* Lanes per host that were started. */
 API int fasthvd_lanes_total(void) { return world.lanes != NULL ? world.lanes->started : 0; }
+
+/* Smaller allreduces stay on MPI (bytes). */
+API int64_t fasthvd_threshold_bytes(void) { return world.lanes != NULL ? world.threshold_bytes : -1; }
 
 /* From now on use the first k lanes only, 0: MPI. Every rank calls it at the same point. 0, or -1. */
 API int fasthvd_use_lanes(int k)

@@ -1,4 +1,5 @@
 /* The MPI functions that libfasthvd.so stands in front of. Inert unless FASTHVD_AUX is set and MPI is initialised. */
+#define _GNU_SOURCE
 #include "mpi.h"
 #include "world.h"
 
@@ -40,14 +41,14 @@ API int MPI_Allreduce(const void *send, void *recv, int count, mpi_handle type, 
 API int MPI_Comm_free(mpi_handle *comm)
 {
     struct mpi *mpi = mpi_library();
-    world_drop_communicator(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)comm : *comm);
+    world_drop_communicator(mpi_at(mpi, comm));
     return mpi->comm_free(comm);
 }
 
 API int MPI_Comm_disconnect(mpi_handle *comm)
 {
     struct mpi *mpi = mpi_library();
-    world_drop_communicator(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)comm : *comm);
+    world_drop_communicator(mpi_at(mpi, comm));
     return mpi->comm_disconnect(comm);
 }
 
@@ -57,14 +58,14 @@ API int MPI_Type_contiguous(int count, mpi_handle old, mpi_handle *type)
     struct mpi *mpi = mpi_library();
     int status = mpi->type_contiguous(count, old, type);
     if (status == MPI_SUCCESS_)
-        mpi_note_type(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)type : *type, count == 2 && mpi_clean(mpi, old) == mpi->byte);
+        mpi_note_type(mpi_at(mpi, type), count == 2 && mpi_clean(mpi, old) == mpi->byte);
     return status;
 }
 
 API int MPI_Type_free(mpi_handle *type)
 {
     struct mpi *mpi = mpi_library();
-    mpi_note_type(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)type : *type, false);
+    mpi_note_type(mpi_at(mpi, type), false);
     return mpi->type_free(type);
 }
 
@@ -73,13 +74,13 @@ API int MPI_Op_create(void *function, int commutes, mpi_handle *op)
     struct mpi *mpi = mpi_library();
     int status = mpi->op_create(function, commutes, op);
     if (status == MPI_SUCCESS_)
-        mpi_note_operation(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)op : *op, function);
+        mpi_note_operation(mpi_at(mpi, op), function);
     return status;
 }
 
 API int MPI_Op_free(mpi_handle *op)
 {
     struct mpi *mpi = mpi_library();
-    mpi_note_operation(mpi->flavour == FLAVOUR_MPICH ? *(uint32_t *)op : *op, 0);
+    mpi_note_operation(mpi_at(mpi, op), 0);
     return mpi->op_free(op);
 }
