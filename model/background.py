@@ -44,15 +44,22 @@ class BucketRun:
 class Background:
     """The process; `done` is called with each tensor when its bucket is complete, in the bucket's order.
 
-    ``noise`` are factors on the allreduces of a step, in turn. ``buckets`` are those of all steps, ``ready_s`` is
+    ``noise`` are factors on the allreduces of a step, in turn; those numbered in ``free`` cost nothing. ``buckets`` are those of all steps, ``ready_s`` is
     when each gradient was last ready.
     """
 
-    def __init__(self, world: World, done: Callable[[GradientTensor], None], noise: Sequence[float]) -> None:
+    def __init__(
+        self,
+        world: World,
+        done: Callable[[GradientTensor], None],
+        noise: Sequence[float],
+        free: frozenset[int] = frozenset(),
+    ) -> None:
         self.world = world
         self.env = world.env
         self.done = done
         self.noise = noise
+        self.free = free
         self.order = world.workload.fusion_order
         self.queued: dict[str, GradientTensor] = {}
         self.hosts_ready: dict[str, int] = {}
@@ -106,21 +113,22 @@ class Background:
         world, costs = self.world, self.world.costs
         number, start_s = self._number, self.env.now
         self._number += 1
+        free = number in self.free
         nbytes = sum(tensor.bytes for tensor in bucket)
         about = {"bucket": number, "bytes": nbytes}
         copy_s = nbytes * costs.fuse_s_per_byte
         yield self.env.timeout(costs.bucket_s + costs.tensor_s * len(bucket))
-        if len(bucket) > 1:
+        if len(bucket) > 1 and not free:
             copy_start_s = self.env.now
             yield world.fluid.start(rank_work("fuse_in", copy_s, world.sites, 2 * nbytes))
             world.mark_all(Kind.FUSE_IN, copy_start_s, **about)
         allreduce_s = self.env.now
         noise = self.noise[number] if number < len(self.noise) else 1.0
-        for leg in self._legs(nbytes, bucket):
+        for leg in [] if free else self._legs(nbytes, bucket):
             yield from self._run_leg(leg, noise)
         reduced_s = self.env.now
         world.mark_all(Kind.ALLREDUCE, allreduce_s, **about)
-        if len(bucket) > 1:
+        if len(bucket) > 1 and not free:
             yield world.fluid.start(rank_work("fuse_out", copy_s, world.sites, 2 * nbytes))
             world.mark_all(Kind.FUSE_OUT, reduced_s, **about)
         ready_s = max(self.ready_s[tensor.name] for tensor in bucket)

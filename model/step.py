@@ -49,20 +49,26 @@ class StepRun:
     marks: list[Mark] = field(default_factory=list)
 
 
-def simulate_step(scenario: Scenario, draw: StepDraw | None = None, *, record: bool = False) -> StepRun:
-    """Simulate one step of `scenario`; `record` keeps the marks for a timeline.
+def simulate_step(
+    scenario: Scenario,
+    draw: StepDraw | None = None,
+    *,
+    record: bool = False,
+    free_buckets: frozenset[int] = frozenset(),
+) -> StepRun:
+    """Simulate one step of `scenario`; `record` keeps the marks for a timeline, `free_buckets` cost nothing.
 
     Without a `draw` it is the typical step: compute takes as long as on the rank that is typically slowest.
     A loop that does not block is simulated for a few steps until one follows the other as in a long run.
     """
-    return _Step(scenario, draw or _typical(scenario), record).run()
+    return _Step(scenario, draw or _typical(scenario), record, free_buckets).run()
 
 
 class _Step:
-    def __init__(self, scenario: Scenario, draw: StepDraw, record: bool) -> None:
+    def __init__(self, scenario: Scenario, draw: StepDraw, record: bool, free: frozenset[int]) -> None:
         self.scenario = scenario
         self.world = World(scenario, record)
-        self.background = Background(self.world, self._tensor_done, draw.communication)
+        self.background = Background(self.world, self._tensor_done, draw.communication, free)
         steps = 1 if scenario.workload.blocking else _STEPS_TO_SETTLE
         self.engines = [
             Engine(self.world, host, self.background, _factor(draw, number), steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import UserError
@@ -11,6 +11,7 @@ from .axes import MAX_SCENARIOS, Setting
 from .bottleneck import limiting, sentence
 from .calibration import Calibration
 from .choice import DEFAULT_MIN_GAIN, Choice, choose
+from .critical import critical_path
 from .prediction import Prediction, predict
 from .workload import Workload
 
@@ -72,6 +73,7 @@ class Answer:
             "chosen_aux": self.choice.aux,
             "reason": self.choice.reason,
             "bottleneck": self.bottleneck,
+            "critical_path": [asdict(part) for part in critical_path(self.chosen.scenario, self.chosen.run)],
             "predicted": predicted,
         }
 

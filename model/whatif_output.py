@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..units import format_bits_per_s, format_bytes, format_seconds
 from .axes import Setting
 from .bottleneck import NAMES
+from .critical import critical_path, in_words
 from .target import answer_target, parse_target
 from .whatif import Answer, Grid
 from .workload import Workload
@@ -173,7 +174,9 @@ def _print_answer(one: Answer, wanted: Wanted) -> None:
         table.add_row(*cells)
     answer.stdout.print(table)
     answer.stdout.print(f"choice: {one.choice.aux} - {one.choice.reason}")
-    answer.stdout.print(f"why: {one.bottleneck}\n")
+    answer.stdout.print(f"why: {one.bottleneck}")
+    path = critical_path(one.chosen.scenario, one.chosen.run)
+    answer.stdout.print(f"critical path with {one.chosen.aux} lanes: {in_words(path)}\n")
 
 
 def _print_best(rows: Sequence[dict[str, Any]]) -> None:

@@ -47,8 +47,8 @@ def test_the_costs_come_back(demo, trace, probe):
 def test_compute_is_freed_from_the_contention_of_its_run(demo, trace, probe):
     recorded = recorded_scenario(trace, calibrate(trace, probe)).workload
     # Backward took 0.42 s beside stock communication; alone it takes 0.32.
-    assert recorded.backward_s == pytest.approx(demo.workload.backward_s, rel=0.03)
-    assert recorded.update_s == pytest.approx(demo.workload.update_s, rel=0.03)
+    assert recorded.backward_s == pytest.approx(demo.workload.backward_s, rel=0.05)
+    assert recorded.update_s == pytest.approx(demo.workload.update_s, rel=0.05)
     assert recorded.forward_s == pytest.approx(demo.workload.forward_s, rel=0.03)
 
 
