@@ -7,7 +7,8 @@
    backward, ``*_update`` is the update, the rest is forward, but for operators that belong to neither (copies,
    random numbers, image decoding, freed variables). A forward operator after an update begins the next step; the
    engine runs what is ready, so backward operators between the two are that step's already. Forward lasts until
-   its last operator ends, backward from there.
+   its last operator ends, backward from there. Where operators are bulked (``ImperativeBulk``, MXNet's default) no
+   name says backward: then those after ``SetValueOp``, which sets the loss's own gradient, are.
 3. Counters → samples.
 
 Process and thread numbers in these files are 64-bit hashes; they only serve to tell rows apart. Times are
@@ -29,6 +30,7 @@ from .event_rows import EventRows, Imported, text, time_ns
 
 PROCESS = 0
 OPERATORS = "operator"
+_BACKWARD = "_backward"
 _DEVICE = re.compile(r"^(cpu|gpu|cpu pinned|cpu shared)/\d+$")
 _NEITHER = re.compile(
     r"^(DeleteVariable|WaitForVar|_?Copy|_copy|SetValueOp|_zeros|_ones|_full|_arange|_random|_sample|_image|_cvimread|"
@@ -130,23 +132,31 @@ def _steps(operators: Iterable[Interval]) -> Iterator[list[tuple[Interval, Kind]
     """The operators of each step with the phase that they belong to."""
     members: list[tuple[Interval, Kind]] = []
     updated = 0  # number of members up to the last update
-    for operator in sorted(operators, key=lambda one: (one.start_ns, one.end_ns)):
+    ordered = sorted(operators, key=lambda one: (one.start_ns, one.end_ns))
+    bulked = not any(one.name.startswith(_BACKWARD) for one in ordered)
+    going_back = False
+    for operator in ordered:
         kind = _phase(operator.name)
+        if operator.name == "SetValueOp" and bulked:
+            going_back = any(its is Kind.FORWARD for _, its in members[updated:])
         if kind is None:
             continue
+        if kind is Kind.FORWARD and going_back:
+            kind = Kind.BACKWARD
         if kind is Kind.FORWARD and updated:
             yield members[:updated]
             members, updated = members[updated:], 0
         members.append((operator, kind))
         if kind is Kind.UPDATE:
             updated = len(members)
+            going_back = False
     if members:
         yield members
 
 
 def _phase(name: str) -> Kind | None:
     """Which part of a step an operator belongs to; None for those that say nothing."""
-    if name.startswith("_backward"):
+    if name.startswith(_BACKWARD):
         return Kind.BACKWARD
     if name.endswith("update") or "_update_" in name:
         return Kind.UPDATE

@@ -38,6 +38,29 @@ def test_steps_and_phases_come_from_the_names(shapes, tmp_path):
     ]
 
 
+def test_bulked_operators_are_backward_after_the_gradient_of_the_loss_is_set(shapes, tmp_path):
+    names = ["SetValueOp", "ImperativeBulk", "mean", "SetValueOp", "ImperativeBulk", "multi_sgd_update"]
+    document = {"traceEvents": [], "displayTimeUnit": "ms"}
+    for place, name in enumerate(names * 2):
+        event = {"name": name, "cat": "operator", "pid": 0, "tid": 7}
+        document["traceEvents"] += [
+            {**event, "ph": "B", "ts": 100 * place},
+            {**event, "ph": "E", "ts": 100 * place + 60},
+        ]
+    events, _, _ = imported(tmp_path / "p.json", document)
+    phases = events[events.track == "step"].sort_values("t_start_ns")
+    assert [
+        (row.kind, row.step, row.t_start_ns // 1000, row.t_end_ns // 1000) for row in phases.itertuples()
+    ] == [
+        ("forward", 0, 100, 260),
+        ("backward", 0, 260, 460),
+        ("update", 0, 500, 560),
+        ("forward", 1, 700, 860),
+        ("backward", 1, 860, 1060),
+        ("update", 1, 1100, 1160),
+    ]
+
+
 def test_calls_and_counters_are_kept(shapes, tmp_path):
     events, _, answer = imported(tmp_path / "p.json", shapes.mxnet(steps=1))
     assert list(events[events.track == "MXNET_C_API"].layer) == ["MXNDArrayWaitAll"]
