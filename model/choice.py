@@ -48,10 +48,11 @@ def choose(predictions: Sequence[Prediction], min_gain: float = DEFAULT_MIN_GAIN
             f"to decide, measure aux 0 and {chosen.aux} for 20 steps each",
         )
     better = "the best" if chosen is best else f"within 1 % of the best ({best.aux})"
+    more = "more were not asked for" if chosen is ordered[-1] else "more lanes add nothing"
     return Choice(
         chosen.aux,
         f"{chosen.aux} lanes take {format_seconds(chosen.step_s)} a step instead of {format_seconds(stock.step_s)} "
-        f"({stock.step_s / chosen.step_s:.2f} times as fast), {better}; more lanes add nothing",
+        f"({stock.step_s / chosen.step_s:.2f} times as fast), {better}; {more}",
     )
 
 

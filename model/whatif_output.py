@@ -15,7 +15,6 @@ from .. import answer
 from ..errors import UserError
 from ..units import format_bits_per_s, format_bytes, format_seconds
 from .axes import Setting
-from .bottleneck import NAMES
 from .critical import critical_path, in_words
 from .target import answer_target, parse_target
 from .whatif import Answer, Grid
@@ -153,7 +152,7 @@ def _place(setting: Setting) -> str:
 
 def _print_answer(one: Answer, wanted: Wanted) -> None:
     table = Table(title=_place(one.setting), title_justify="left")
-    columns = ["aux", "step", "median 90 %", "steps 5-95 %", "gain", "samples/s", "limit"]
+    columns = ["aux", "step", "90 % of median", "5-95 % of steps", "gain", "samples/s", "limit"]
     if wanted.price is not None:
         columns.insert(-1, "epoch")
     for column in columns:
@@ -163,11 +162,11 @@ def _print_answer(one: Answer, wanted: Wanted) -> None:
         cells = [
             f"{row['aux']}{' *' if row['aux'] == one.choice.aux else ''}",
             format_seconds(row["step_s"]),
-            f"{row['low_s']:.3g} - {row['high_s']:.3g} s",
-            f"{row['p5_s']:.3g} - {row['p95_s']:.3g} s",
+            f"{row['low_s']:.3g}-{row['high_s']:.3g} s",
+            f"{row['p5_s']:.3g}-{row['p95_s']:.3g} s",
             "" if row["speedup"] is None else f"{row['speedup']:.2f}x",
             f"{row['samples_per_s']:.4g}",
-            NAMES[row["limited_by"]].removeprefix("the "),
+            row["limited_by"].replace("_", " "),
         ]
         if wanted.price is not None:
             cells.insert(-1, f"{row['epoch_cost']:.2f}")
