@@ -76,8 +76,10 @@ class StartingHost:
         fds: list[int] = []
         try:
             while not (pid and len(fds) == _SOCKETS):
-                piece, received, _, _ = socket.recv_fds(self.control, 65536, 8)
+                piece, received, flags, _ = socket.recv_fds(self.control, 65536, 8)
                 fds += received
+                if flags & socket.MSG_CTRUNC:
+                    raise UserError("lab: too many open files; raise the limit (ulimit -n) and try again")
                 *lines, heard = (heard + piece).split(b"\n")
                 for line in lines:
                     answer = json.loads(line)

@@ -58,6 +58,7 @@ class Lab:
         """Start the hosts. Raises UserError with what is missing when this machine cannot."""
         rights.demand()
         remove_leftovers()
+        _open_standard_streams()
         try:
             self._state = StateFolder.make()
             self._start()
@@ -312,6 +313,15 @@ class Lab:
             cgroup_files=[str(entry) for entry in self._groups.entries(name)],
             clock_offset_ns=round(offset_s * 1e9),
         )
+
+
+def _open_standard_streams() -> None:
+    """Where the owner was started with a closed stream, its number must not go to a socket of the lab's."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _shared_folders(asked: Iterable[str | Path]) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """The lab ends with its owner, however that one ends."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -117,6 +118,23 @@ def test_lab_run_passes_streams_and_status_on(lab_rights, leaves_nothing, lab_fi
     assert "2 hosts" in done.stderr
     assert "charged to the sender" in done.stderr
     assert run_command(lab_file, "sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+
+
+def test_lab_run_with_closed_streams(lab_rights, leaves_nothing, lab_file):
+    words = shlex.join([*VSKETCHDLC, "lab", "run", "-q", lab_file, "--", "sh", "-c", "cat; exit 6"])
+    assert subprocess.run(f"{words} <&- >&- 2>&-", shell=True).returncode == 6
+
+
+def test_lab_run_without_file_descriptors_or_disk_space_says_so(lab_rights, leaves_nothing, lab_file):
+    words = shlex.join([*VSKETCHDLC, "lab", "run", "-q", lab_file, "--", "true"])
+    done = subprocess.run(f"ulimit -n 16; exec {words}", shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "too many open files" in done.stderr.lower()
+    full = 'mount -t tmpfs -o size=16k none /var/tmp && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", full, "sh", *VSKETCHDLC]
+    done = subprocess.run([*words, "lab", "run", lab_file, "--", "true"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
 
 
 def test_lab_run_of_what_does_not_exist(lab_rights, leaves_nothing, lab_file):
