@@ -174,7 +174,8 @@ class LabSpec:
                 f"racks of {self.rack_hosts} with uplinks of {format_bits_per_s(self.uplink_bits_per_s)}"
             )
         if self.cores is not None:
-            said.append(f"{self.cores:g} cores at speed {self.speed:g} per host")
+            plural = "" if self.cores == 1 else "s"
+            said.append(f"{self.cores:g} core{plural} at speed {self.speed:g} per host")
         if self._own_cores:
             count = len(self.host(self.names[0]).cpus or ())
             said.append(f"{count} real core{'' if count == 1 else 's'} per host")
