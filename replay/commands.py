@@ -8,19 +8,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import answer
+from ..errors import UserError
 from ..units import format_seconds
 
 if TYPE_CHECKING:
+    from ..model.calibration import Calibration
+    from ..tracer.trace import Trace
     from .offline import Replay
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to `app`."""
-    app.command()(replay)
+    app.command(context_settings={"allow_interspersed_args": True})(replay)
 
 
 def replay(
     trace: Annotated[Path, typer.Argument(help="Folder of a recorded or imported trace.")],
+    launcher: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="With --live: your launcher and its options, no program.", metavar="-- MPIRUN..."
+        ),
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="On the wire: real Horovod, no model or GPU.")] = False,
+    compute: Annotated[
+        str, typer.Option(help="With --live: sleep or spin for the recorded times.")
+    ] = "sleep",
+    steps: Annotated[int, typer.Option(help="With --live: steps to run.", min=3)] = 12,
     calibration: Annotated[
         Path | None, typer.Option(help="Calibration file; default: fitted to the trace.")
     ] = None,
@@ -35,9 +49,11 @@ def replay(
         str | None, typer.Option("--json", help="Write the answer to FILE, or - for stdout.")
     ] = None,
 ) -> None:
-    """Play a recorded run again in the simulator and compare it with the recording.
+    """Play a recorded run again, in the simulator or (--live) on the wire, and compare it with the recording.
 
     Example: vsketchdlc replay trace/ --aux 4 -o replayed/
+
+    Example: vsketchdlc replay trace/ --live --aux 4 -- mpirun -np 4 -H a,b,c,d
     """
     from ..model.calibration import Calibration
     from ..tracer.trace import Trace
@@ -45,11 +61,68 @@ def replay(
 
     recorded = Trace.open(trace)
     fitted = None if calibration is None else Calibration.load(calibration)
+    if live:
+        _live(recorded, fitted, launcher or [], aux or 0, steps, compute, json_target)
+        return
+    if launcher:
+        raise UserError("a launcher is given but not --live: add --live, or leave out what stands after '--'")
     result = replay_offline(recorded, fitted, aux=aux, output=output)
     if json_target:
         answer.write_json(json_target, _as_json(result))
     if not quiet and json_target != "-":
         _print(result, output)
+
+
+def _live(
+    recorded: Trace,
+    fitted: Calibration | None,
+    launcher: list[str],
+    aux: int,
+    steps: int,
+    compute: str,
+    json_target: str | None,
+) -> None:
+    from ..model.fitting import calibrate
+    from ..model.recorded import recorded_scenario, workload_as_recorded
+    from .live import replay_live
+    from .live_plan import COMPUTE_KINDS
+    from .offline import recorded_step_s
+
+    if compute not in COMPUTE_KINDS:
+        raise UserError(f"--compute '{compute}' is not one of {', '.join(COMPUTE_KINDS)}")
+    if not launcher:
+        raise UserError(
+            "a live replay needs a launcher: put it after '--', as in '-- mpirun -np 4 -H a,b,c,d'"
+        )
+    if compute == "spin":  # a busy thread meets contention again, so the recorded contention comes out first
+        workload = recorded_scenario(recorded, fitted or calibrate(recorded)).workload
+    else:
+        workload = workload_as_recorded(recorded)
+    result = replay_live(workload, launcher, aux=aux, steps=steps, compute=compute)
+    step_s = recorded_step_s(recorded)
+    same = aux == int(recorded.meta.settings.get("aux", 0) or 0) and result.ranks == recorded.meta.ranks
+    if json_target:
+        answer.write_json(
+            json_target,
+            {
+                "recorded_step_s": step_s,
+                "replayed_step_s": result.step_s,
+                "all_step_s": result.all_step_s,
+                "ranks": result.ranks,
+                "aux": aux,
+                "compute": compute,
+                "same_settings": same,
+                "error": result.step_s / step_s - 1 if same else None,
+            },
+        )
+    if json_target != "-":
+        line = f"Step: recorded {format_seconds(step_s)}, replayed live {format_seconds(result.step_s)} with {aux} lanes"
+        line += (
+            f" ({100 * (result.step_s / step_s - 1):+.1f} %)"
+            if same
+            else f" ({step_s / result.step_s:.2f} x)"
+        )
+        answer.stdout.print(f"{line}, {result.ranks} ranks, compute is a {compute}")
 
 
 def _as_json(result: Replay) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""What each rank of a live replay runs: real Horovod allreduces of the recorded gradients, at recorded times.
+
+Compute is slept or spun. Everything between Horovod's queue and the wire is the real thing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .live_plan import PLAN_VARIABLE, LivePlan
+
+
+def main() -> None:
+    """Run the plan in VSKETCHDLC_REPLAY_PLAN; rank 0 writes the seconds of each step."""
+    text = os.environ.get(PLAN_VARIABLE)
+    if not text:
+        sys.exit("vsketchdlc: this program is started by 'vsketchdlc replay --live', not by hand")
+    plan = LivePlan.from_text(text)
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    hvd.init()
+    arrays = [mx.nd.zeros((tensor.elements,), dtype=tensor.dtype) for tensor in plan.tensors]
+    mx.nd.waitall()
+    work = spin if plan.compute == "spin" else time.sleep
+    seconds = [_step(hvd, plan, arrays, work) for _ in range(plan.steps)]
+    if hvd.rank() == 0:
+        data = {"ranks": hvd.size(), "local_ranks": hvd.local_size(), "step_s": seconds}
+        Path(plan.result).write_text(json.dumps(data), encoding="utf-8")
+    hvd.shutdown()
+
+
+def spin(seconds: float) -> None:
+    """Burn `seconds` of CPU time on this thread: beside busy lanes that lasts longer, as real compute does."""
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        sum(range(2000))
+
+
+def _step(hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], None]) -> float:
+    start_s = time.perf_counter()
+    work(plan.forward_s)
+    done_s = 0.0
+    for position, tensor in enumerate(plan.tensors):
+        if tensor.ready_s > done_s:
+            work(tensor.ready_s - done_s)
+            done_s = tensor.ready_s
+        hvd.allreduce_(arrays[position], average=False, name=tensor.name, priority=-position)
+    work(max(0.0, plan.backward_s - done_s))
+    for group, seconds in plan.updates:
+        for position in group:
+            arrays[position].wait_to_read()
+        work(seconds)
+    work(plan.overhead_s)
+    return time.perf_counter() - start_s
+
+
+if __name__ == "__main__":
+    main()
