@@ -65,7 +65,7 @@ if [ ! -x "$venv/bin/vsketchdlc" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wante
                 HOROVOD_WITH_GLOO=1 "$venv_path/bin/python" -m pip install --quiet --disable-pip-version-check \
                 --no-build-isolation --no-cache-dir -c constraints/live.txt horovod==0.28.1
         fi
-        install -c constraints/live.txt --no-build-isolation -e '.[live,lab,sweep,perfetto,dev]'
+        install -c constraints/live.txt --no-build-isolation -e '.[live,lab,sweep,dev]'
         mkdir -p "$venv/share/typing"
         ln -sfn "$(pwd)" "$venv/share/typing/vsketchdlc"
     else
