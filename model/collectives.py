@@ -119,7 +119,9 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
     """Fast Horovod's allreduce of `nbytes` through `lanes` lanes a host; the rank's thread sleeps."""
     hosts = sites.host_count
     ranks_per_host = max(host.ranks for host in sites.hosts)
-    cost = ring_cost(nbytes, lanes, hosts, ranks_per_host, parameters, sites.cluster.worst_latency_s)
+    cores = min(host.cores for host in sites.hosts)
+    latency_s = sites.cluster.worst_latency_s
+    cost = ring_cost(nbytes, lanes, hosts, ranks_per_host, cores, parameters, latency_s)
     copy = rank_work("lane_copy", cost.copy_cpu_s, sites, 2 * nbytes)
     legs = [Leg(0.0, copy, spins=False)]
     if hosts > 1:

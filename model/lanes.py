@@ -34,15 +34,25 @@ class RingCost:
     vote_rounds: int
 
 
-def crowded_lane_s_per_byte(parameters: Parameters, lanes: int) -> float:
-    """CPU seconds a wire byte costs one of `lanes` lanes: smaller pieces, more wake-ups, colder caches."""
-    return parameters.lane_s_per_byte * (1.0 + (parameters.lane_crowd - 1.0) * (lanes - 1) / 3)
+def crowded_lane_s_per_byte(parameters: Parameters, lanes: int, cores: float) -> float:
+    """CPU seconds a wire byte costs one of `lanes` lanes on a host of `cores`.
+
+    Lanes that share a core wake more often for smaller pieces, and find colder caches.
+    """
+    on_a_core = max(1.0, lanes / max(cores, 1e-6))
+    return parameters.lane_s_per_byte * (1.0 + (parameters.lane_crowd - 1.0) * (on_a_core - 1.0) / 3)
 
 
 def ring_cost(
-    nbytes: int, lanes: int, hosts: int, ranks_per_host: int, parameters: Parameters, latency_s: float
+    nbytes: int,
+    lanes: int,
+    hosts: int,
+    ranks_per_host: int,
+    cores: float,
+    parameters: Parameters,
+    latency_s: float,
 ) -> RingCost:
-    """Cost of one allreduce of `nbytes` through `lanes` per host; `latency_s` is the wire's, one way."""
+    """Cost of one allreduce of `nbytes` through `lanes` per host of `cores`; `latency_s` is the wire's, one way."""
     wire = 2.0 * (hosts - 1) / hosts * nbytes
     # The lanes also sum over the host's ranks in shared memory: about the work of a copy per added rank.
     local = (ranks_per_host - 1) * nbytes * parameters.copy_s_per_byte
@@ -51,7 +61,7 @@ def ring_cost(
     return RingCost(
         wire_bytes=wire,
         flows=lanes,
-        cpu_s=wire * crowded_lane_s_per_byte(parameters, lanes) + local,
+        cpu_s=wire * crowded_lane_s_per_byte(parameters, lanes, cores) + local,
         copy_cpu_s=nbytes * parameters.copy_s_per_byte,
         latency_s=parameters.lane_call_s
         + lanes * parameters.lane_start_s

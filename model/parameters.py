@@ -78,7 +78,7 @@ INFO: dict[str, ParameterInfo] = {
         "1", "share of a core a waiting stock thread takes beside one busy thread", 3.0
     ),
     "lane_s_per_byte": ParameterInfo("s/B", "lane: CPU to send, receive and add one byte of the ring", 2.0),
-    "lane_crowd": ParameterInfo("1", "CPU a byte costs with four lanes a host over that with one", 1.5),
+    "lane_crowd": ParameterInfo("1", "CPU a byte costs with four lanes on a core over that with one", 1.5),
     "copy_s_per_byte": ParameterInfo(
         "s/B", "copy between the rank's buffer and the lanes' shared memory, one way", 2.0
     ),

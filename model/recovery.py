@@ -72,7 +72,9 @@ def simulated_probe(
     for size in sizes:
         for aux in counts:
             legs = lane_legs(sites, costs, size, aux) if aux else stock_legs(sites, costs, size, size // 4)
-            lane_cpu_s = 2 * (hosts - 1) / hosts * size * crowded_lane_s_per_byte(costs, aux)
+            lane_cpu_s = (
+                2 * (hosts - 1) / hosts * size * crowded_lane_s_per_byte(costs, aux, cluster.hosts[0].cores)
+            )
             rows.append(
                 ProbeRow(
                     aux,

@@ -161,7 +161,11 @@ def probe_wait_s(costs: Parameters) -> float:
 
 
 def _lane_cpu(nbytes: int, lanes: int, hosts: int) -> Formula:
-    return lambda _, costs: 2 * (hosts - 1) / hosts * nbytes * crowded_lane_s_per_byte(costs, lanes)
+    def seconds(sites: Sites, costs: Parameters) -> float:
+        cores = min(host.cores for host in sites.hosts)
+        return 2 * (hosts - 1) / hosts * nbytes * crowded_lane_s_per_byte(costs, lanes, cores)
+
+    return seconds
 
 
 def _rank_cpu(nbytes: int) -> Formula:

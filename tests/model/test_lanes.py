@@ -17,7 +17,7 @@ def test_cost_of_one_ring_by_hand():
         lane_start_s=1e-4,
         lane_round_s=1e-5,
     )
-    cost = ring_cost(400, 2, 4, 1, costs, 1e-6)
+    cost = ring_cost(400, 2, 4, 1, 1.0, costs, 1e-6)
     assert cost.wire_bytes == 600  # 2 * 3/4 * 400
     assert cost.cpu_s == pytest.approx(600e-9 * 1.1)
     assert cost.copy_cpu_s == pytest.approx(200e-9)
