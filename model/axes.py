@@ -12,6 +12,7 @@ from ..errors import UserError
 from ..units import parse_bits_per_s, parse_bytes, parse_seconds
 from .calibration import Calibration
 from .cluster import Cluster
+from .cluster_file import load_cluster
 from .scenario import MAX_AUX, Scenario
 from .workload import Workload
 
@@ -109,7 +110,8 @@ def read_aux(text: str) -> list[int]:
 class Setting:
     """One place to run: everything of a scenario but the lane count.
 
-    ``oversubscription`` above 1 puts hosts into racks of ``hosts_per_rack``. ``fp16`` sends half the bytes.
+    ``oversubscription`` above 1 puts hosts into racks of ``hosts_per_rack``. ``fp16`` sends half the bytes. A
+    ``cluster_file`` decides all about hosts and network; the fields then repeat what it says of its first host.
     """
 
     hosts: int
@@ -125,9 +127,12 @@ class Setting:
     cycle_s: float
     fp16: bool = False
     hosts_per_rack: int = 16
+    cluster_file: str | None = None
 
     def cluster(self) -> Cluster:
-        """The star, or the racks, of this setting."""
+        """The star, or the racks, of this setting, or what its file says."""
+        if self.cluster_file is not None:
+            return load_cluster(self.cluster_file)
         star: dict[str, Any] = {
             "ranks_per_host": self.ranks_per_host,
             "cores": self.cores,
@@ -164,7 +169,11 @@ class Setting:
 
 
 def settings_of(
-    axes: Mapping[str, Sequence[float]], *, fp16: bool = False, hosts_per_rack: int = 16
+    axes: Mapping[str, Sequence[float]],
+    *,
+    fp16: bool = False,
+    hosts_per_rack: int = 16,
+    cluster_file: str | None = None,
 ) -> list[Setting]:
     """The product of the axes, each named as a field of `Setting`; the last axes vary fastest."""
     names = [name for name in Setting.__dataclass_fields__ if name in READERS]
@@ -175,5 +184,7 @@ def settings_of(
             name: int(value) if name in whole_numbers else value
             for name, value in zip(names, row, strict=True)
         }
-        settings.append(Setting(**values, fp16=fp16, hosts_per_rack=hosts_per_rack))
+        settings.append(
+            Setting(**values, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=cluster_file)
+        )
     return settings

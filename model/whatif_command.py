@@ -44,6 +44,9 @@ def whatif_command(
         str | None, typer.Option("--oversubscription", help="NICs of a rack over its uplink; 1: none.")
     ] = None,
     hosts_per_rack: Annotated[int, typer.Option("--hosts-per-rack", help="With --oversubscription.")] = 16,
+    cluster: Annotated[
+        Path | None, typer.Option("--cluster", help="TOML file with hosts, switches, links.")
+    ] = None,
     fp16: Annotated[bool, typer.Option("--fp16", help="Gradients as fp16: half the bytes.")] = False,
     best: Annotated[
         str | None, typer.Option("--best", help="Show only the best value of AXIS (aux, nic ...).")
@@ -100,12 +103,16 @@ def whatif_command(
         "fusion_bytes": fusion,
         "cycle_s": cycle,
     }
-    axes = _axes(texts, work, costs, knobs)
+    if cluster is not None:
+        _only_the_file(texts)
+    axes = _axes(texts, work, costs, knobs, cluster)
     grid = Grid(
         work,
         costs,
         counts,
-        settings_of(axes, fp16=fp16, hosts_per_rack=hosts_per_rack),
+        settings_of(
+            axes, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=str(cluster) if cluster else None
+        ),
         min_gain,
         sweep is None,
     )
@@ -118,23 +125,48 @@ def whatif_command(
         show(grid, _with_progress(grid, quiet), wanted)
 
 
+def _only_the_file(texts: dict[str, str | None]) -> None:
+    from ..errors import UserError
+
+    said = (
+        "hosts",
+        "ranks_per_host",
+        "cores",
+        "core_speed",
+        "nic_bits_per_s",
+        "flow_cap_bits_per_s",
+        "rtt_s",
+        "oversubscription",
+    )
+    for name in said:
+        if texts[name] is not None:
+            raise UserError(
+                f"--cluster says all about hosts and network: leave --{name.split('_bits')[0].replace('_', '-')} out"
+            )
+
+
 def _axes(
-    texts: dict[str, str | None], work: Workload, costs: Calibration, knobs: dict[str, Any]
+    texts: dict[str, str | None],
+    work: Workload,
+    costs: Calibration,
+    knobs: dict[str, Any],
+    cluster: Path | None,
 ) -> dict[str, list[float]]:
     """Values of every axis: what was asked for, else as recorded or calibrated."""
     from .axes import READERS, parse_values
+    from .cluster_file import load_cluster
     from .fusion import DEFAULT_THRESHOLD_BYTES
     from .horovod import DEFAULT_CYCLE_S
 
-    here = costs.cluster()
+    here = costs.cluster() if cluster is None else load_cluster(cluster)
     defaults = {
         "hosts": len(here.hosts),
         "ranks_per_host": here.hosts[0].ranks,
         "cores": here.hosts[0].cores,
-        "core_speed": 1.0,
-        "nic_bits_per_s": here.nic_bits_per_s("h0"),
+        "core_speed": here.hosts[0].speed,
+        "nic_bits_per_s": here.nic_bits_per_s(here.hosts[0].name),
         "flow_cap_bits_per_s": here.flow_cap_bits_per_s,
-        "rtt_s": 2 * costs.latency_s,
+        "rtt_s": 2 * here.worst_latency_s,
         "oversubscription": 1.0,
         "batch": work.batch_per_rank,
         "fusion_bytes": knobs.get("fusion_bytes", DEFAULT_THRESHOLD_BYTES),

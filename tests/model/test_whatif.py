@@ -212,3 +212,18 @@ def test_calibrate_checks_itself_on_another_run(command, demo, measured_probe, t
     check = json.loads(out)["checks"][0]
     assert status == 0 and abs(check["error"]) < 0.05 and check["inside"]
     assert "What the fit misses" in page.read_text()
+
+
+def test_a_cluster_from_a_file_with_a_slow_host(command, tmp_path):
+    file = tmp_path / "c.toml"
+    hosts = "[hosts]\na = {{ cores = 4 }}\nb = {{ cores = 4, speed = {} }}\n[switches]\ns = {{}}\n"
+    links = "".join(f'[[links]]\nbetween = ["{h}", "s"]\nrate = "10 Gbit/s"\n' for h in "ab")
+
+    def step(speed):
+        file.write_text(hosts.format(speed) + links)
+        words = ("whatif", "--model", "alexnet", "--cluster", file, "--aux", "2", "--json", "-")
+        return json.loads(command(*words)[1])["settings"][0]["predicted"][0]["step_s"]
+
+    assert step(0.25) > 1.1 * step(1.0)
+    status, _, err = command("whatif", "--model", "alexnet", "--cluster", file, "--nic", "10")
+    assert status == 2 and "leave --nic out" in err
