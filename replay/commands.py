@@ -31,9 +31,7 @@ def replay(
         ),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="On the wire: real Horovod, no model or GPU.")] = False,
-    compute: Annotated[
-        str, typer.Option(help="With --live: sleep or spin for the recorded times.")
-    ] = "sleep",
+    compute: Annotated[str, typer.Option(help="With --live: sleep, spin or mxnet.")] = "sleep",
     steps: Annotated[int, typer.Option(help="With --live: steps to run.", min=3)] = 12,
     calibration: Annotated[
         Path | None, typer.Option(help="Calibration file; default: fitted to the trace.")
@@ -94,7 +92,7 @@ def _live(
         raise UserError(
             "a live replay needs a launcher: put it after '--', as in '-- mpirun -np 4 -H a,b,c,d'"
         )
-    if compute == "spin":  # a busy thread meets contention again, so the recorded contention comes out first
+    if compute != "sleep":  # a busy thread meets contention again, so the recorded contention comes out first
         workload = recorded_scenario(recorded, fitted or calibrate(recorded)).workload
     else:
         workload = workload_as_recorded(recorded)

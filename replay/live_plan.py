@@ -11,7 +11,7 @@ import zlib
 from dataclasses import asdict, dataclass
 
 PLAN_VARIABLE = "VSKETCHDLC_REPLAY_PLAN"
-COMPUTE_KINDS = ("sleep", "spin")
+COMPUTE_KINDS = ("sleep", "spin", "mxnet")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LivePlan:
 
     ``tensors`` are in ready order. ``updates`` are groups of positions in ``tensors`` with the seconds that the
     optimizer takes for the group, in the order in which the groups can begin. ``compute`` is ``sleep`` (no CPU,
-    as a GPU's host) or ``spin`` (one busy thread). ``result`` is the file that rank 0 writes.
+    as a GPU's host), ``spin`` (Python's thread is busy) or ``mxnet`` (the engine's thread is). ``result`` is the file that rank 0 writes.
     """
 
     tensors: tuple[ReplayTensor, ...]

@@ -1,6 +1,6 @@
 """What each rank of a live replay runs: real Horovod allreduces of the recorded gradients, at recorded times.
 
-Compute is slept or spun. Everything between Horovod's queue and the wire is the real thing.
+Compute is slept, spun, or pushed into MXNet's engine. Everything between Horovod's queue and the wire is the real thing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .engine_compute import EngineCompute
 from .live_plan import PLAN_VARIABLE, LivePlan
 
 
@@ -28,8 +29,12 @@ def main() -> None:
     hvd.init()
     arrays = [mx.nd.zeros((tensor.elements,), dtype=tensor.dtype) for tensor in plan.tensors]
     mx.nd.waitall()
-    work = spin if plan.compute == "spin" else time.sleep
-    seconds = [_step(hvd, plan, arrays, work) for _ in range(plan.steps)]
+    if plan.compute == "mxnet":
+        engine = EngineCompute(mx)
+        seconds = [_engine_step(hvd, mx, plan, arrays, engine) for _ in range(plan.steps)]
+    else:
+        work = spin if plan.compute == "spin" else time.sleep
+        seconds = [_step(hvd, plan, arrays, work) for _ in range(plan.steps)]
     if hvd.rank() == 0:
         data = {"ranks": hvd.size(), "local_ranks": hvd.local_size(), "step_s": seconds}
         Path(plan.result).write_text(json.dumps(data), encoding="utf-8")
@@ -58,6 +63,25 @@ def _step(hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], N
             arrays[position].wait_to_read()
         work(seconds)
     work(plan.overhead_s)
+    return time.perf_counter() - start_s
+
+
+def _engine_step(hvd: Any, mx: Any, plan: LivePlan, arrays: list[Any], engine: EngineCompute) -> float:
+    """The step as a training script makes it: push everything, then wait."""
+    start_s = time.perf_counter()
+    state = engine.after(engine.state(0), plan.forward_s)
+    done_s = 0.0
+    for position, tensor in enumerate(plan.tensors):
+        state = engine.after(state, max(0.0, tensor.ready_s - done_s))
+        done_s = max(done_s, tensor.ready_s)
+        engine.write(arrays[position], state)
+    engine.after(state, max(0.0, plan.backward_s - done_s))
+    for position, tensor in enumerate(plan.tensors):
+        hvd.allreduce_(arrays[position], average=False, name=tensor.name, priority=-position)
+    for group, seconds in plan.updates:
+        engine.after(engine.when_reduced([arrays[position] for position in group]), seconds)
+    mx.nd.waitall()
+    time.sleep(plan.overhead_s)
     return time.perf_counter() - start_s
 
 
