@@ -41,10 +41,15 @@ def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) ->
     algorithm = openmpi.algorithm_for(hosts, ranks_per_host, nbytes, count)
     if algorithm is openmpi.Algorithm.HAN:
         return _han_legs(sites, parameters, nbytes, ranks_per_host)
-    ranks = hosts * ranks_per_host
+    return legs_of_stages(openmpi.stages(algorithm, hosts * ranks_per_host, nbytes), sites, parameters)
+
+
+def legs_of_stages(stages: list[openmpi.Stage], sites: Sites, parameters: Parameters) -> list[Leg]:
+    """Stages of an algorithm of stock MPI, one thread a rank, as legs."""
+    hosts = sites.host_count
     latency = parameters.message_s + sites.cluster.worst_latency_s
     legs: list[Leg] = []
-    for stage in _merged_stages(openmpi.stages(algorithm, ranks, nbytes), sites):
+    for stage in _merged_stages(stages, sites):
         moved = stage.exchange_bytes + stage.one_way_bytes
         work = parameters.stock_s_per_byte * (1.0 if stage.exchange_bytes else 0.5)
         duplex = parameters.stock_duplex if stage.exchange_bytes else 1.0
