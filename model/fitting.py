@@ -52,6 +52,8 @@ _WIDEST = 0.12
 _LONGEST_LATENCY_S = 50e-6
 _HINT_ERROR = 0.5
 _LEAST_MODEL_ERROR = 0.02
+_INFERRED_ERROR = 0.05
+"""More of it where forward and backward had to be inferred."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,9 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         ranks_per_host=place.ranks_per_host,
         cores=place.cores,
         latency_s=place.latency_s,
-        model_error=fit.model_error,
+        model_error=math.hypot(fit.model_error, _INFERRED_ERROR) if seen.inferred else fit.model_error,
         residuals=fit.residuals,
-        notes=_notes(entries, probe),
+        notes=_notes(entries, probe, seen.inferred),
     )
     return _checked_on_itself(trace, seen, calibration)
 
@@ -330,7 +332,7 @@ def _network_guess(seen: Observations, probe: LaneProbe | None, place: _Place) -
     return 1.05 * flow, 1.05 * nic
 
 
-def _notes(entries: dict[str, Fitted], probe: LaneProbe | None) -> list[str]:
+def _notes(entries: dict[str, Fitted], probe: LaneProbe | None, inferred: bool) -> list[str]:
     unknown = [name for name, entry in entries.items() if not entry.identified]
     notes = []
     if unknown:
@@ -338,5 +340,10 @@ def _notes(entries: dict[str, Fitted], probe: LaneProbe | None) -> list[str]:
     if probe is None:
         notes.append(
             "no lane probe: what lanes cost and how fast the NIC is are priors; probe to narrow the intervals"
+        )
+    if inferred:
+        notes.append(
+            "the trace marks no forward or backward pass: what lies between the last gradient of a step and the first "
+            "of the next is taken for the forward pass, optimizer included"
         )
     return notes

@@ -18,6 +18,7 @@ import pandas as pd
 from ..errors import UserError
 from ..tracer.schema import Kind
 from ..tracer.trace import Trace
+from .inferred_marks import has_marks, whole_steps, with_marks
 
 Numbers = npt.NDArray[np.float64]
 _NS = 1e-9
@@ -27,7 +28,7 @@ _ALIGNED_NS = 1_000_000
 
 @dataclass(frozen=True)
 class Observations:
-    """Tables of one trace, times in s.
+    """Tables of one trace, times in s. ``inferred``: forward and backward were not marked, see `inferred_marks`.
 
     ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
@@ -40,6 +41,7 @@ class Observations:
     ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
     """
 
+    inferred: bool
     steps: pd.DataFrame
     ready: pd.DataFrame
     buckets: pd.DataFrame
@@ -78,7 +80,10 @@ def observe(trace: Trace) -> Observations:
         ],
         columns=["step", "rank", "kind", "tensor", "bucket", "bytes", "t_start_ns", "t_end_ns"],
     )
-    whole = trace.step_times()
+    inferred = not has_marks(events)
+    if inferred:
+        events = with_marks(events)
+    whole = whole_steps(events) if inferred else trace.step_times()
     whole = whole[whole["step"] >= 1]
     counts = whole.groupby("step")["rank"].nunique()
     wanted = counts[counts == counts.max()].index if len(counts) else counts.index
@@ -90,6 +95,7 @@ def observe(trace: Trace) -> Observations:
     events = events.assign(seconds=(events["t_end_ns"] - events["t_start_ns"]) * _NS)
     steps, anchors = _steps(events, whole[whole["step"].isin(wanted)])
     return Observations(
+        inferred=inferred,
         steps=steps,
         ready=_ready(events, anchors),
         buckets=_buckets(events, anchors, _aligned(trace)),

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from vsketchdlc.errors import UserError
 from vsketchdlc.model.choice import choose
@@ -6,6 +8,7 @@ from vsketchdlc.model.prediction import predict
 from vsketchdlc.model.recorded import recorded_scenario, replay_prediction
 from vsketchdlc.model.step import simulate_step
 from vsketchdlc.model.timeline import write_simulated_trace
+from vsketchdlc.tracer.trace import write_trace
 
 
 @pytest.fixture
@@ -65,3 +68,20 @@ def test_too_few_steps_are_refused(demo, tmp_path):
     trace = write_simulated_trace(demo, tmp_path / "t", steps=1)
     with pytest.raises(UserError, match="record at least 4 steps"):
         calibrate(trace)
+
+
+def test_a_trace_without_marks_as_from_a_horovod_timeline_is_enough(demo, trace, probe, tmp_path):
+    # What such a file has: gradients of all ranks, the rest of rank 0 only, sizes only once they are reduced.
+    kept = trace.events(kinds=["ready", "negotiate", "fuse_in", "allreduce", "fuse_out", "done"])
+    kept = kept[(kept["rank"] == 0) | (kept["kind"] == "ready")].copy()
+    kept.loc[kept["kind"] == "ready", "bytes"] = None
+    meta = dataclasses.replace(trace.meta, source="imported:horovod-timeline", tensors=[])
+    timeline = write_trace(tmp_path / "timeline", meta, kept)
+    marked, inferred = calibrate(trace, probe), calibrate(timeline, probe, cores=1.0)
+    assert inferred.model_error > marked.model_error
+    assert any("no forward or backward" in note for note in inferred.notes)
+    for aux in (0, 4):
+        wanted = simulate_step(demo.replaced(aux=aux)).step_s
+        found = predict(recorded_scenario(timeline, inferred).replaced(aux=aux))
+        assert found.step_s == pytest.approx(wanted, rel=0.10)
+        assert found.low_s < wanted < found.high_s
