@@ -17,8 +17,9 @@ from ...errors import UserError
 from ..protobuf import bytes_field, number_field, text_field, varint
 from ..schema import Kind
 from ..trace import Trace, batches
+from .timeline import listed
 from .whole_file import WrittenFile, whole_file
-from .workload_graph import KINDS, Event, Node, WorkloadGraph
+from .workload_graph import KINDS, WORK, Event, Node, WorkloadGraph
 
 SCHEMA = "1.1.1-chakra.0.0.4"
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
@@ -42,11 +43,9 @@ def export_chakra(trace: Trace, path: Path, *, steps: tuple[int, int] | None = N
     """
     prefix = path.with_suffix("") if path.suffix == ".et" else path
     window = "" if steps is None else f"and step between {steps[0]} and {steps[1]}"
-    kinds = ", ".join(f"'{kind}'" for kind in KINDS)
-    where = f"where rank is not null and kind in ({kinds}) {window}"
-    ranks = [
-        int(rank) for rank in trace.query(f"select distinct rank from events {where} order by rank")["rank"]
-    ]
+    where = f"where rank is not null and kind in ({listed(KINDS)}) {window}"
+    working = f"select distinct rank from events {where} and kind in ({listed(WORK)}) order by rank"
+    ranks = [int(rank) for rank in trace.query(working)["rank"]]
     if not ranks:
         raise UserError(f"{trace.path} has no training events of a rank in the chosen steps; choose others")
     peers = trace.query(

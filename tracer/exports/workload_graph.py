@@ -24,8 +24,11 @@ COLLECTIVES = (
 )
 COPIES = (Kind.FUSE_IN, Kind.FUSE_OUT)
 TRANSFERS = (Kind.KV_PUSH, Kind.KV_PULL)
-KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE, Kind.READY, Kind.DONE, *COLLECTIVES, *COPIES, *TRANSFERS)
-"""All that a graph is made of."""
+WORK = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE, *COLLECTIVES, *COPIES, *TRANSFERS)
+"""What becomes a node."""
+
+KINDS = (*WORK, Kind.READY, Kind.DONE)
+"""All that a graph is made of: the last two say what a collective needs."""
 
 
 class Event(NamedTuple):
