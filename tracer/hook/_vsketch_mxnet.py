@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import weakref
 from typing import Any
 
 # enum vsk_mark of vsketch.h
@@ -73,7 +74,7 @@ class Hook:
         self.steps = 0  # finished optimizer steps
         self.forward = False  # between the first record() and backward()
         self.mark_forward = False  # whether this forward pass is wanted
-        self.trainer = None  # the one that counts steps
+        self.trainer: Any = None  # weak reference to the one that counts steps
         self.numbers: dict[
             tuple[str, bytes | None], int
         ] = {}  # (operation, Horovod's name) -> its number in the logs
@@ -119,6 +120,22 @@ class Hook:
 
         native.MXAutogradSetIsRecording = traced_set_recording
         native.MXAutogradBackwardEx = traced_backward
+        native.MXKVStoreCreate = self.ranked(native.MXKVStoreCreate)
+
+    def ranked(self, create: Any) -> Any:
+        """`create` of a KVStore that tells the worker's rank where the store is a distributed one."""
+
+        def traced_create(kind: Any, handle: Any) -> Any:
+            status = create(kind, handle)
+            worker = os.environ.get("DMLC_ROLE") == "worker"  # the others have no rank to ask for
+            if status == 0 and worker and b"dist" in getattr(kind, "value", b""):
+                rank, size = ctypes.c_int(), ctypes.c_int()
+                self.mxnet.MXKVStoreGetRank(handle._obj, ctypes.byref(rank))
+                self.mxnet.MXKVStoreGetGroupSize(handle._obj, ctypes.byref(size))
+                self.library.identity(f"rank={rank.value}\nsize={size.value}".encode())
+            return status
+
+        return traced_create
 
     def begin_forward(self) -> None:
         """A forward pass of the step to come begins."""
@@ -171,7 +188,7 @@ class Hook:
             return allreduce_grads(trainer, *arguments, **options)
 
         def traced_update(trainer: Any, *arguments: Any, **options: Any) -> Any:
-            if trainer is not self.trainer:
+            if not self.counts(trainer):
                 return update(trainer, *arguments, **options)
             recording = self.library.recording()
             if recording:
@@ -200,11 +217,16 @@ class Hook:
         sys.stderr.flush()
         os._exit(0)  # whatever else the script wanted to do is not for a trial
 
+    def counts(self, trainer: Any) -> bool:
+        """Whether `trainer` is the one that counts steps."""
+        return self.trainer is not None and self.trainer() is trainer
+
     def begin_step(self, trainer: Any) -> None:
         """The script calls step() or allreduce_grads(): what is pushed now belongs to this step."""
         if self.trainer is None:
-            self.trainer = trainer
-        if trainer is not self.trainer:
+            # Weak: a trainer that lived until the interpreter's end would keep its KVStore from shutting down.
+            self.trainer = weakref.ref(trainer)
+        if not self.counts(trainer):
             return
         if not self.steps:
             self.library.step(0)
@@ -221,7 +243,7 @@ class Hook:
         except Exception:  # parameters whose initialisation is still deferred: next step
             return
         for index, parameter in trained:
-            self.parameters[parameter.list_grad()[0].handle.value] = (index, parameter)
+            self.parameters[parameter.list_grad()[0].handle.value] = (index, parameter.name)
         self.library.write(
             parameters=[
                 {
@@ -304,12 +326,12 @@ class Hook:
         elements = 1
         for i in range(dimensions.value):
             elements *= shape[i]
-        index, parameter = self.parameters.get(handle, (None, None))
+        index, name_of_parameter = self.parameters.get(handle, (None, None))
         return {
             "bytes": elements * size,
             "dtype": name,
             "index": index,
-            "parameter": None if parameter is None else parameter.name,
+            "parameter": name_of_parameter,
         }
 
 
@@ -318,7 +340,7 @@ class Ends:
 
     def __init__(self, parameters: Any, order: Any) -> None:
         handle = ctypes.c_void_p
-        self.parameters = parameters
+        self._ends_of_list = weakref.ref(parameters[0]), weakref.ref(parameters[-1])
         # A marker that waited for every gradient would hold back the allreduce of each; the parameter that
         # was made first belongs to the layer that backward reaches last, and its allreduce is the last anyway.
         first = min(parameters, key=lambda parameter: order.get(parameter.name, len(order)))
@@ -329,5 +351,7 @@ class Ends:
 
     def valid(self) -> bool:
         """Whether the arrays are still those of the parameters (a cast or a reset replaces them)."""
-        first, last = self.parameters[0], self.parameters[-1]
+        first, last = (parameter() for parameter in self._ends_of_list)
+        if first is None or last is None:
+            return False
         return first.list_data()[0] is self._weights[0] and last.list_data()[0] is self._weights[-1]

@@ -180,6 +180,14 @@ VSK_PUBLIC void vsketch_mark(int mark, int step) {
     vsk_record(VSK_MARK, now, now, 0, (unsigned)mark, (uint64_t)(int64_t)step, 0);
 }
 
+/* A lane of Fast Horovod worked for this rank: called by libfasthvd, in the leader of a host, if this library is
+ * there (dlsym). Times are CLOCK_MONOTONIC ns; `phase` is an enum vsk_phase; `process` is the lane's number. */
+VSK_PUBLIC void vsketch_lane(int lane, int phase, uint64_t start_ns, uint64_t end_ns, uint64_t bytes, int process) {
+    if (!vsk_ready() || !vsk_wanted_now()) return;
+    vsk_record(VSK_LANE, start_ns, end_ns, 0, (unsigned)(lane & 0xfff) | (unsigned)phase << 12, bytes,
+               (uint64_t)process);
+}
+
 /* MXNet's EngineSyncFunc: an operation pushed by the hook that runs when the arrays it reads are written. */
 VSK_PUBLIC void vsketch_marker(void *run_context, void *mark_and_step) {
     (void)run_context;

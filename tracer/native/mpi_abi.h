@@ -99,7 +99,9 @@ static inline int mpi_is(const struct mpi_abi *abi, mpi_handle handle, enum mpi_
 static int mpi_library_path(struct dl_phdr_info *info, size_t size, void *path) {
     (void)size;
     const char *base = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-    if (!base || (strncmp(base, "/libmpi.so", 10) != 0 && strncmp(base, "/libmpich.so", 12) != 0)) return 0;
+    if (!base || (strncmp(base, "/libmpi.so", 10) != 0 && strncmp(base, "/libmpich.so", 12) != 0 &&
+                  strncmp(base, "/libmpi_abi.so", 14) != 0)) /* MPI 5's own ABI: passed through, family NONE */
+        return 0;
     if (strlen(info->dlpi_name) >= MPI_PATH_ROOM) return 0;
     strcpy(path, info->dlpi_name);
     return 1;

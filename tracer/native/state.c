@@ -147,6 +147,11 @@ static void first_identity(void) {
     snprintf(line, sizeof line, "version=%d\nhost=%s\npid=%d\ncores=%ld\nmachine=%s\n", VSK_VERSION, host, getpid(),
              (long)CPU_COUNT(&allowed), machine);
     append_identity(line);
+    if (getenv("DMLC_ROLE")) {
+        const char *servers = getenv("DMLC_NUM_SERVER");
+        snprintf(line, sizeof line, "role=%.32s\nservers=%d\n", getenv("DMLC_ROLE"), servers ? atoi(servers) : 1);
+        append_identity(line);
+    }
     const char *rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK"};
     const char *size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"};
     for (int i = 0; i < 3; i++) {

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "vsketch.h"
+#include "zmtp.h"
 
 #define DESCRIPTORS 65536
 #define CONNECTIONS 4094
@@ -45,6 +46,7 @@ _Static_assert(sizeof(struct tcp_info) == 104, "layout of struct tcp_info");
 struct connection {
     _Atomic uint64_t sent, received;
     _Atomic uint64_t sampled_ns;
+    struct zmtp out, in; /* one thread of ZeroMQ moves a connection's bytes */
 };
 
 static _Atomic uint16_t class[DESCRIPTORS];
@@ -191,6 +193,13 @@ static void forget(int fd) {
         atomic_store(&cached, real);                               \
     }
 
+/* ZeroMQ uses send and recv: only there the bytes are looked at. */
+static void follow(int number, int sent, const void *data, ssize_t bytes, uint64_t start) {
+    struct zmtp *stream = sent ? &connections[number].out : &connections[number].in;
+    if (bytes > 0 && stream->phase != ZMTP_OTHER)
+        vsk_zmtp(stream, number, sent, data, (size_t)bytes, start, vsk_now());
+}
+
 #define TRACED(kind, fd, call)                                             \
     int number = connection_of(fd, __builtin_return_address(0));           \
     if (number < 0) return call;                                           \
@@ -199,10 +208,19 @@ static void forget(int fd) {
     finish(fd, number, kind, start, bytes);                                \
     return bytes;
 
+#define FOLLOWED(kind, fd, data, call)                                     \
+    int number = connection_of(fd, __builtin_return_address(0));           \
+    if (number < 0) return call;                                           \
+    uint64_t start = vsk_now();                                            \
+    ssize_t bytes = call;                                                  \
+    finish(fd, number, kind, start, bytes);                                \
+    follow(number, kind == VSK_SEND, data, bytes, start);                  \
+    return bytes;
+
 typedef ssize_t (*send_t)(int, const void *, size_t, int);
 VSK_PUBLIC ssize_t send(int fd, const void *data, size_t size, int flags) {
     REAL(send_t, "send")
-    TRACED(VSK_SEND, fd, real(fd, data, size, flags))
+    FOLLOWED(VSK_SEND, fd, data, real(fd, data, size, flags))
 }
 
 typedef ssize_t (*sendmsg_t)(int, const struct msghdr *, int);
@@ -227,7 +245,7 @@ typedef ssize_t (*recv_t)(int, void *, size_t, int);
 VSK_PUBLIC ssize_t recv(int fd, void *data, size_t size, int flags) {
     REAL(recv_t, "recv")
     if (flags & MSG_PEEK) return real(fd, data, size, flags);
-    TRACED(VSK_RECV, fd, real(fd, data, size, flags))
+    FOLLOWED(VSK_RECV, fd, data, real(fd, data, size, flags))
 }
 
 typedef ssize_t (*recvmsg_t)(int, struct msghdr *, int);
@@ -254,7 +272,7 @@ typedef ssize_t (*recv_chk_t)(int, void *, size_t, size_t, int);
 VSK_PUBLIC ssize_t __recv_chk(int fd, void *data, size_t size, size_t room, int flags) {
     REAL(recv_chk_t, "__recv_chk")
     if (flags & MSG_PEEK) return real(fd, data, size, room, flags);
-    TRACED(VSK_RECV, fd, real(fd, data, size, room, flags))
+    FOLLOWED(VSK_RECV, fd, data, real(fd, data, size, room, flags))
 }
 
 typedef ssize_t (*read_chk_t)(int, void *, size_t, size_t);

@@ -81,12 +81,22 @@ enum vsk_kind {
     /* The kernel's view of a connection. a: connection; duration: retransmitted segments in all; b: smoothed round
      * trip in us (low 32), congestion window in segments (high 32); c: delivery rate, bytes/s. */
     VSK_TCP_INFO = 14,
+    /* A message of ps-lite (zmtp.c), from its first byte's call to the end of its last byte's. a: connection, b: bytes
+     * (low 48) and length of its Meta (high 16), c: its first key. The Meta follows in records of the same thread.
+     * META a: part, b and c: 16 bytes. */
+    VSK_MESSAGE = 15,
+    VSK_META = 16,
+    /* What a lane of Fast Horovod did. a: lane (low 12) and enum vsk_phase (high 4), b: bytes, c: its process. */
+    VSK_LANE = 17,
 };
 
 #define VSK_FLAG_LONG 1
 #define VSK_FLAG_IN_PLACE 2
 #define VSK_FLAG_MIDDLE 4 /* CONN: bytes went through it before we counted */
 #define VSK_FLAG_END 8    /* CONN: the last part of the text */
+#define VSK_FLAG_SENT 16  /* MESSAGE: sent, not received */
+
+enum vsk_phase { VSK_LOCAL_SUM, VSK_LANE_REDUCE_SCATTER, VSK_LANE_ALLGATHER };
 
 enum vsk_op { VSK_OP_OTHER, VSK_OP_ALLREDUCE, VSK_OP_BROADCAST, VSK_OP_ALLGATHER, VSK_OP_ALLTOALL, VSK_OP_REDUCESCATTER };
 
