@@ -13,6 +13,15 @@ need() { # need COMMAND PACKAGE: install the system package that has the command
     missing="$missing $2"
 }
 
+case "$venv" in /*) place=$venv ;; *) place=$(pwd)/$venv ;; esac
+case "$kind:$place" in
+core:*:* | live:*[[:space:]\'\"\\\$\`\;\&\|\(\)\<\>\#:]*)
+    echo "setup: '$place' has letters that the build of Horovod or a virtual environment cannot take; move this" \
+        "folder, or name another for it, as in: make demo VENV=\$HOME/vsketchdlc-venv" >&2
+    exit 2
+    ;;
+esac
+
 missing=""
 need "${CC:-cc}" gcc
 if [ "$kind" = live ]; then

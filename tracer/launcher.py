@@ -69,13 +69,32 @@ class RankEnvironment:
     def flat(self, environment: Mapping[str, str]) -> dict[str, str]:
         """As plain variables, in front of what `environment` has in the two search orders."""
         flat = dict(self.variables)
-        if self.observe or self.preload:
+        libraries = [*self.observe, *self.preload]
+        if libraries:
             before = environment.get("LD_PRELOAD", "").replace(":", " ").split()
-            flat["LD_PRELOAD"] = ":".join([*self.observe, *self.preload, *before])
+            flat["LD_PRELOAD"] = ":".join([*map(_preload_word, libraries), *before])
+        folders = [str(Path(library).parent) for library in libraries if _preload_word(library) != library]
+        if folders:
+            flat["LD_LIBRARY_PATH"] = _search_order(folders, environment.get("LD_LIBRARY_PATH", ""))
         if self.python_path:
-            before = [part for part in environment.get("PYTHONPATH", "").split(":") if part]
-            flat["PYTHONPATH"] = ":".join([*self.python_path, *before])
+            flat["PYTHONPATH"] = _search_order(self.python_path, environment.get("PYTHONPATH", ""))
         return flat
+
+
+def _preload_word(library: str) -> str:
+    """What LD_PRELOAD calls `library`. A blank separates its entries: such a path is left to LD_LIBRARY_PATH."""
+    blank = any(letter.isspace() for letter in library)
+    if ":" in library or (blank and ";" in library):
+        raise UserError(
+            f"vsketchdlc cannot be preloaded from '{Path(library).parent}': install it in a folder without "
+            "':' and ';' in its name"
+        )
+    return Path(library).name if blank else library
+
+
+def _search_order(first: Sequence[str], before: str) -> str:
+    """`first`, then the user's own order to the letter: an empty place in it means the working folder."""
+    return ":".join([*dict.fromkeys(first), *([before] if before else [])])
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,22 @@ def test_the_tracer_is_preloaded_before_the_lanes_whichever_command_is_outside(p
         assert launch.environment["LD_PRELOAD"] == "/lib/trace.so:/lib/lanes.so"
 
 
+def test_a_package_below_a_folder_with_blanks_is_found_by_name():
+    """The loader cuts LD_PRELOAD at blanks, not LD_LIBRARY_PATH."""
+    ranks = RankEnvironment(observe=("/my work/tracer/a.so",), preload=("/lib/b.so",))
+    assert ranks.flat({"LD_LIBRARY_PATH": "/cuda", "LD_PRELOAD": "/c.so"}) == {
+        "LD_PRELOAD": "a.so:/lib/b.so:/c.so",
+        "LD_LIBRARY_PATH": "/my work/tracer:/cuda",
+    }
+    with pytest.raises(UserError, match="without ':'"):
+        RankEnvironment(preload=("/at:home/a.so",)).flat({})
+
+
+def test_the_users_own_search_order_is_kept_to_the_letter():
+    """An empty place in PYTHONPATH is the working folder: scripts live of it without knowing."""
+    assert RANKS.flat({"PYTHONPATH": "/mine:"})["PYTHONPATH"] == "/hook:/mine:"
+
+
 def test_no_command_and_unknown_command_are_the_users_mistake():
     with pytest.raises(UserError, match="put your own after '--'"):
         prepare([], RANKS)
