@@ -21,7 +21,9 @@ LIMIT_S = 10.0
 class Group:
     """Ranks that are running; `results()` waits for them."""
 
-    def __init__(self, folder: Path, ranks_of_hosts: Sequence[int], aux: int, timeout_s: float, body: Body) -> None:
+    def __init__(
+        self, folder: Path, ranks_of_hosts: Sequence[int], aux: int, timeout_s: float, body: Body
+    ) -> None:
         folder.mkdir()
         self._pipes, self.processes, self.lane_pids = [], [], []
         size = sum(ranks_of_hosts)
@@ -51,7 +53,7 @@ class Group:
     def end(self) -> None:
         """Nothing of the group may be left."""
         deadline = time.monotonic() + 10
-        while any([process.is_alive() for process in self.processes]) and time.monotonic() < deadline:
+        while any(process.is_alive() for process in self.processes) and time.monotonic() < deadline:
             time.sleep(0.005)  # not join(): it waits for forked grandchildren too
         for process in self.processes:
             process.kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from vsketchdlc.errors import UserError
@@ -98,9 +100,9 @@ def test_no_memory_on_one_rank_is_told_to_all_and_leaves_arrays_alone(start_grou
     def body(lanes: Lanes, rank: int) -> bytes:
         array = np.full(16 << 20, rank + 1, "uint8")
         if rank == 1:  # no address space for the result beside it
-            used = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1])
-            resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + (4 << 20), -1))
-        with pytest.raises(LanesFailed, match="host1.*memory"):
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), -1))
+        with pytest.raises(LanesFailed, match=r"host1.*memory"):
             lanes.allreduce(array)
         return bytes(array[:2])
 

@@ -5,6 +5,7 @@
 #include "end.h"
 #include "lanes.h"
 #include "say.h"
+#include "weights.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -46,14 +47,16 @@ static uint64_t choose_lanes(const struct lanes *lanes)
 
 static void post(struct lanes *lanes, uint64_t used, struct control *job)
 {
-    int n = __builtin_popcountll(used), place = 0;
+    uint32_t edges[LANES_MAX + 1];
+    int place = 0;
+    weights_edges(lanes, used, edges);
     int64_t now = now_ns();
     for (int i = 0; i < LANES_MAX; i++) {
         if (!(used >> i & 1))
             continue;
         struct lane_end *end = &lanes->ends[i];
-        job->job.share_lo = (uint32_t)(SHARE_WHOLE * place / n);
-        job->job.share_hi = (uint32_t)(SHARE_WHOLE * (place + 1) / n);
+        job->job.share_lo = edges[place];
+        job->job.share_hi = edges[place + 1];
         place++;
         end->done = end->failed = false;
         end->cause = CAUSE_NONE;
@@ -232,5 +235,5 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
     if (ballot[0] != used)
         return go_on_with_fewer(lanes, used, ballot[0], ballot[1] == 0);
     memcpy(recv, lanes->result.at, bytes);
-    return OUTCOME_DONE;
+    return weights_learn(lanes, used, bytes) ? OUTCOME_DONE : OUTCOME_BROKEN;
 }

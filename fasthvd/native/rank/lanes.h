@@ -37,6 +37,15 @@ struct lane_end {
     int64_t seen_ns;
 };
 
+/* Shares of the lanes in use; see weights.h. */
+struct weights {
+    uint64_t used;
+    uint32_t edges[LANES_MAX + 1];
+    uint64_t flow_ns[LANES_MAX]; /* of the board, at the last look */
+    uint32_t large;              /* large allreduces so far */
+    bool started, promising;
+};
+
 struct lanes {
     struct settings settings;
     struct transport transport;
@@ -51,8 +60,8 @@ struct lanes {
     struct lane_end ends[LANES_MAX];
     struct area input, result, board_area;
     struct lane_board *board;
+    struct weights weights;
     uint64_t sequence;
-    bool local_failure; /* this rank cannot take part (no memory) */
     char reason[CAUSE_BYTES]; /* the last agreed reason to go on with fewer lanes */
 };
 

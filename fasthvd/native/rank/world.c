@@ -3,6 +3,8 @@
 
 #include "../common/clock.h"
 #include "../common/slices.h"
+#include "counters.h"
+#include "device.h"
 #include "lanes.h"
 #include "messages.h"
 #include "say.h"
@@ -25,6 +27,8 @@ static struct {
     struct mpi_group group;
     struct lanes *lanes;
     int64_t threshold_bytes;
+    bool counting; /* there are lanes, or calls are to be counted */
+    bool grouped;  /* `group` is open */
     /* communicators that have been looked at; a freed handle is dropped, MPI gives it out again */
     struct {
         mpi_handle comm;
@@ -38,6 +42,7 @@ static void child_after_fork(void)
     if (world.lanes != NULL)
         lanes_forget(world.lanes);
     world.lanes = NULL;
+    world.counting = false;
 }
 
 static void start_lanes_of_world(void)
@@ -52,12 +57,14 @@ static void start_lanes_of_world(void)
             say("no lanes: %s; everything stays on MPI", why);
         return;
     }
-    if (world.settings.aux == 0 || !messages_open(mpi->world, &world.group))
+    if ((world.settings.aux == 0 && !world.settings.stats) || !messages_open(mpi->world, &world.group))
+        return;
+    world.grouped = world.counting = true;
+    if (world.settings.aux == 0)
         return;
     struct transport transport = messages_transport(&world.group);
     world.lanes = lanes_create(&world.settings, &transport, why);
     if (world.lanes == NULL) {
-        messages_close(&world.group);
         if (rank == 0)
             say("no lanes: %s; everything stays on MPI", why);
         return;
@@ -92,7 +99,10 @@ void world_start(void)
 void world_finish(void)
 {
     pthread_mutex_lock(&world.lock);
-    if (world.lanes != NULL && world.owner == getpid()) {
+    if (world.grouped && world.owner == getpid()) {
+        world.counting = world.grouped = false;
+        if (world.settings.stats)
+            counters_print(world.lanes, &world.group);
         lanes_close(world.lanes);
         world.lanes = NULL;
         messages_close(&world.group);
@@ -132,22 +142,46 @@ static int end_in_error(mpi_handle comm, const char *line)
     return code;
 }
 
+/* PASSED_REASONS: the lanes can do it. Only from what MPI makes equal on all ranks, cheapest first. */
+static enum passed look_at(int count, mpi_handle type, mpi_handle op, mpi_handle comm, enum element_type *element, enum operation *operation)
+{
+    const struct mpi *mpi = mpi_library();
+    if (!mpi_element_type(mpi_clean(mpi, type), element))
+        return PASSED_TYPE;
+    if ((int64_t)count * (int64_t)element_bytes(*element) < world.threshold_bytes || count <= 0)
+        return PASSED_SMALL;
+    if (!mpi_operation(mpi_clean(mpi, op), *element, operation))
+        return PASSED_OPERATION;
+    if (!congruent(mpi_clean(mpi, comm)))
+        return PASSED_COMMUNICATOR;
+    return world.lanes == NULL || lanes_usable(world.lanes) == 0 ? PASSED_NO_LANES : PASSED_REASONS;
+}
+
 bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, mpi_handle op, mpi_handle comm, int *status)
 {
     enum element_type element;
     enum operation operation;
-    const struct mpi *mpi = mpi_library();
-    /* Only from what MPI makes equal on all ranks: whether lanes are used is never a matter of one rank alone. */
-    if (world.lanes == NULL || count <= 0 || !mpi_element_type(mpi_clean(mpi, type), &element) ||
-        (int64_t)count * (int64_t)element_bytes(element) < world.threshold_bytes ||
-        !mpi_operation(mpi_clean(mpi, op), element, &operation) || !congruent(mpi_clean(mpi, comm)) || lanes_usable(world.lanes) == 0)
+    if (!world.counting)
         return false;
+    enum passed why = look_at(count, type, op, comm, &element, &operation);
+    uint64_t bytes = why == PASSED_TYPE || count < 0 ? 0 : (uint64_t)count * element_bytes(element);
+    if (why == PASSED_REASONS && (on_device(recv) || (send != mpi_library()->abi.in_place && on_device(send))))
+        why = PASSED_DEVICE; /* MPI's rules do not make this equal on all ranks, but every GPU build does */
+    if (why != PASSED_REASONS) {
+        counters_passed(why, bytes);
+        if (world.group.rank == 0)
+            counters_hint(world.threshold_bytes);
+        return false;
+    }
     pthread_mutex_lock(&world.lock);
     enum outcome outcome =
-        lanes_allreduce(world.lanes, send == mpi->abi.in_place ? recv : send, recv, (uint64_t)count, element, operation, 0);
+        lanes_allreduce(world.lanes, send == mpi_library()->abi.in_place ? recv : send, recv, (uint64_t)count, element, operation, 0);
     pthread_mutex_unlock(&world.lock);
-    if (outcome == OUTCOME_REDO)
+    if (outcome == OUTCOME_REDO) {
+        counters_passed(PASSED_REDONE, bytes);
         return false;
+    }
+    counters_carried(bytes);
     *status = outcome == OUTCOME_DONE ? MPI_SUCCESS_ : end_in_error(comm, world.lanes->reason);
     return true;
 }
