@@ -51,7 +51,11 @@ class Trace:
         Raises UserError when it is missing, damaged, or of a newer format.
         """
         folder = Path(path)
-        if not folder.exists():
+        try:
+            there = folder.exists()
+        except OSError as error:
+            raise UserError(f"cannot read {folder}: {error.strerror}; check the name") from None
+        if not there:
             raise UserError(
                 f"no trace at {folder}: record one with 'vsketchdlc trace -o {folder} -- mpirun ...'"
             )
@@ -153,6 +157,12 @@ class Trace:
         from .analysis.flows import flows
 
         return self._answer(flows)
+
+    def kvstore(self) -> pd.DataFrame:
+        """How long do requests to the parameter servers take, and where? See `analysis.kvstore`."""
+        from .analysis.kvstore import kvstore
+
+        return self._answer(kvstore)
 
     def cores(self) -> pd.DataFrame:
         """Which thread uses a core, which waits for one? See `analysis.cores`."""

@@ -158,6 +158,8 @@ def test_facts_that_a_newer_recorder_added_are_ignored(trace):
 def test_missing_parts_are_named(trace, tmp_path):
     with pytest.raises(UserError, match="no trace at"):
         Trace.open(tmp_path / "nothing")
+    with pytest.raises(UserError, match="name too long"):
+        Trace.open(tmp_path / ("a" * 300))
     with pytest.raises(UserError, match=r"meta\.json"):
         Trace.open(trace.path / "meta.json")
     shutil.rmtree(trace.path / "events")

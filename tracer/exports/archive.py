@@ -22,7 +22,7 @@ from .packets import Drawing, write_packets
 from .perfetto import COSTS, DEFAULT_LIMIT_BYTES
 from .picture import CounterPoint, Picture, Slice, open_picture
 from .timeline import Process
-from .whole_file import WrittenFile, whole_file
+from .whole_file import WrittenFile, export_file
 from .window import choose, told
 
 MANIFEST = "perfetto_manifest.json"
@@ -59,7 +59,7 @@ def export_archive(
             raise UserError(f"{trace.path} has no events in the chosen steps and hosts; choose others")
         picture.notes = told(picture, selection, limit_bytes, steps)
         members = members_of(picture)
-        with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        with export_file(path) as file, zipfile.ZipFile(file, "w") as archive:
             archive.writestr(_entry(MANIFEST), json.dumps(manifest(members, trace.path.name), indent=1))
             slices, size = _write_members(archive, picture, members)
     return WrittenFile(path, slices, size, list(picture.notes))

@@ -18,7 +18,7 @@ from ..protobuf import bytes_field, number_field, text_field, varint
 from ..schema import Kind
 from ..trace import Trace, batches
 from .timeline import listed
-from .whole_file import WrittenFile, whole_file
+from .whole_file import WrittenFile, export_file
 from .workload_graph import KINDS, WORK, Event, Node, WorkloadGraph
 
 SCHEMA = "1.1.1-chakra.0.0.4"
@@ -58,7 +58,7 @@ def export_chakra(trace: Trace, path: Path, *, steps: tuple[int, int] | None = N
     with contextlib.ExitStack() as stack, trace.connect() as connection:
         for rank in ranks:
             name = prefix.with_name(f"{prefix.name}.{rank}.et")
-            file = stack.enter_context(whole_file(name))
+            file = stack.enter_context(export_file(name))
             sql = (
                 "select step, kind, tensor, bucket, bytes, peer, t_start_ns, t_end_ns from events "
                 f"{where} and rank = {rank} order by coalesce(step, -2), t_start_ns"

@@ -18,7 +18,7 @@ from ...errors import UserError
 from ..trace import Trace
 from .picture import CounterPoint, Picture, Slice, Track, open_picture
 from .timeline import SOCKETS, Process
-from .whole_file import WrittenFile, whole_file
+from .whole_file import WrittenFile, export_file
 from .window import Costs, choose, told
 
 COSTS = Costs(slice_bytes=125, arrow_bytes=255, counter_bytes=110, text_factor=1.3)
@@ -66,7 +66,7 @@ def _write(picture: Picture, path: Path, limit_bytes: float) -> WrittenFile:
     slices = 0
     size = 0
     lines: list[str] = []
-    with whole_file(path) as file:
+    with export_file(path) as file:
         separator = "[\n"
         for line in _lines(picture):
             lines.append(line)

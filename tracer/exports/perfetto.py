@@ -9,7 +9,7 @@ from ...errors import UserError
 from ..trace import Trace
 from .packets import Drawing, write_packets
 from .picture import open_picture
-from .whole_file import WrittenFile, whole_file
+from .whole_file import WrittenFile, export_file
 from .window import Costs, choose, told
 
 COSTS = Costs(slice_bytes=78, arrow_bytes=33, counter_bytes=40, text_factor=0.02)
@@ -37,7 +37,7 @@ def export_perfetto(
             raise UserError(f"{trace.path} has no events in the chosen steps and hosts; choose others")
         picture.notes = told(picture, selection, limit_bytes, steps)
         shift_ns = max(0, picture.base_ns)
-        with whole_file(path) as file:
+        with export_file(path) as file:
             drawing = Drawing(
                 picture.processes, picture.notes, picture.slices(), picture.counters(), shift_ns
             )

@@ -76,17 +76,21 @@ def read_foreign(paths: Iterable[Path], wanted: ForeignFormat | None = None) -> 
 def _files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
-        if not path.exists():
-            raise UserError(f"{path} does not exist; check the name")
-        if not path.is_dir():
-            found.append(path)
-            continue
-        members = sorted(
-            member for member in path.iterdir() if member.name.endswith(ENDINGS) and member.is_file()
-        )
-        if not members:
-            raise UserError(f"{path} holds no files that end in {', '.join(ENDINGS)}; name the files")
-        found += members
+        try:
+            if path.is_dir():
+                members = sorted(
+                    one for one in path.iterdir() if one.name.endswith(ENDINGS) and one.is_file()
+                )
+                if not members:
+                    raise UserError(f"{path} holds no files that end in {', '.join(ENDINGS)}; name the files")
+                found += members
+            elif path.is_file():
+                found.append(path)
+            else:
+                reason = "is not a file" if path.exists() else "does not exist"
+                raise UserError(f"{path} {reason}; check the name")
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from None
     if not found:
         raise UserError("no files to import; name some")
     return found

@@ -84,3 +84,9 @@ def test_an_empty_folder_and_a_folder_that_is_no_trace_are_refused(shapes, tmp_p
     (tmp_path / "good.json").write_text(json.dumps(shapes.kineto()))
     with pytest.raises(UserError, match="is not a trace"):
         run("import", tmp_path / "good.json", "-o", tmp_path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    for name in ("/dev/zero", tmp_path / ("a" * 300)):
+        with pytest.raises(UserError, match="is not a file|name too long"):
+            run("import", name, "-o", tmp_path / "trace")
