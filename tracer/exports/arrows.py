@@ -1,4 +1,5 @@
-"""The arrows of a picture: each gradient from ready through its bucket to done, each send to its receive.
+"""The arrows of a picture: each gradient from ready through its bucket to done, each send to its receive, each request
+to a parameter server there and back.
 
 Viewers drop an arrow that goes back in time, so only those that go forward are made.
 """
@@ -18,6 +19,8 @@ COLLECTIVES = (
     Kind.REDUCESCATTER,
 )
 
+REQUESTS = (Kind.KV_REQUEST, Kind.KV_RESPONSE)
+
 _ARGUMENTS = ", ".join(
     f"""'"{name}":' || to_json("{name}")"""
     for name in ("step", "tensor", "layer", "bucket", "bytes", "peer", "flow", "offset", "lane")
@@ -36,6 +39,7 @@ def define_arrows(connection: duckdb.DuckDBPyConnection) -> None:
     """Create ``arrowed``: the rows of ``drawn`` with the numbers of the arrows that leave, pass and reach them."""
     _define_gradients(connection)
     _define_messages(connection)
+    _define_requests(connection)
     connection.execute(
         f"""
         create or replace temp view arrowed as
@@ -48,8 +52,11 @@ def define_arrows(connection: duckdb.DuckDBPyConnection) -> None:
         ), reached as (
             select flow, to_offset, string_agg(id, ',' order by id) as ids from messages group by all
         )
-        select n.*, coalesce(o.id, m.id, 0) as arrow_out, coalesce(i.id::varchar, r.ids) as arrows_in,
-            t.ids as arrows_through
+        select n.*,
+            coalesce(o.id, m.id, case when n.kind = '{Kind.KV_REQUEST}' and n.of_rank then q.id end, 0) as arrow_out,
+            coalesce(i.id::varchar, r.ids,
+                case when n.kind = '{Kind.KV_RESPONSE}' and n.of_rank then q.id::varchar end) as arrows_in,
+            coalesce(t.ids, case when not n.of_rank then q.id::varchar end) as arrows_through
         from numbered n
         left join gradients o on n.kind = '{Kind.READY}' and o.pid = n.pid and o.step_key = n.step_key
             and o.tensor = n.tensor and o.nth = n.nth
@@ -58,6 +65,7 @@ def define_arrows(connection: duckdb.DuckDBPyConnection) -> None:
         left join through t on t.pid = n.pid and t.step_key = n.step_key and t.bucket = n.bucket
             and t.kind = n.kind and t.t0 = n.t0
         left join messages m on n.kind = '{Kind.SOCKET_SEND}' and m.flow = n.flow and m.from_offset = n."offset"
+        left join requests q on n.kind in ({listed(REQUESTS)}) and q.flow = n.flow and q.bucket = n.bucket
         left join reached r on n.kind = '{Kind.SOCKET_RECV}' and r.flow = n.flow and r.to_offset = n."offset"
         """
     )
@@ -108,5 +116,29 @@ def _define_messages(connection: duckdb.DuckDBPyConnection) -> None:
             s.flow, s."offset" as from_offset, r."offset" as to_offset
         from sends s asof join receives r on s.flow = r.flow and s."offset" + s.bytes - 1 >= r."offset"
         where s."offset" + s.bytes <= r."offset" + r.bytes and s.t0 <= r.t0
+        """
+    )
+
+
+def _define_requests(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create ``requests``: those whose message and answer were seen at worker and server, forward in time."""
+    roles = {
+        "asks": f"kind = '{Kind.KV_REQUEST}' and of_rank",
+        "hears": f"kind = '{Kind.KV_REQUEST}' and not of_rank",
+        "answers": f"kind = '{Kind.KV_RESPONSE}' and not of_rank",
+        "gets": f"kind = '{Kind.KV_RESPONSE}' and of_rank",
+    }
+    times = ", ".join(f"min(t0) filter ({role}) as {name}" for name, role in roles.items())
+    connection.execute(
+        f"""
+        create or replace temp table requests as
+        with pairs as (
+            select flow, bucket, {times} from drawn
+            where kind in ({listed(REQUESTS)}) and flow is not null and bucket is not null
+            group by flow, bucket having count(*) = 4
+        )
+        select row_number() over (order by asks, flow, bucket) + (select coalesce(max(id), 0) from gradients)
+            + (select count(*) from messages) as id, flow, bucket
+        from pairs where asks <= hears and hears <= answers and answers <= gets
         """
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ..trace import Trace
+from .arrows import REQUESTS
 from .picture import CounterPoint, Picture, Slice, Track, open_picture
 from .timeline import SOCKETS, Process
 from .whole_file import WrittenFile, export_file
@@ -136,7 +137,7 @@ def _arrow_lines(piece: Slice) -> Iterator[str]:
 
 def _arrow_line(phase: str, piece: Slice, number: int, time_ns: int) -> str:
     binding = ',"bp":"e"' if phase == "f" else ""
-    name = "message" if piece.kind in SOCKETS else "gradient"
+    name = "message" if piece.kind in SOCKETS else "request" if piece.kind in REQUESTS else "gradient"
     return (
         f'{{"ph":"{phase}","name":"{name}","cat":"flow","id":{number}{binding},"pid":{piece.track.pid},'
         f'"tid":{piece.track.tid},"ts":{time_ns // 1000}.{time_ns % 1000:03d}}}'

@@ -105,7 +105,7 @@ def define_timeline(
     connection.execute(
         """
         create temp view timeline as
-        select pid, step_key, 0 as kind_order, true as nests, 'steps' as label, concat('step ', step) as name,
+        select pid, step_key, true as of_rank, 0 as kind_order, true as nests, 'steps' as label, concat('step ', step) as name,
             'step' as kind, step, null as tensor, null as layer, null as bucket, null as bytes, null as peer,
             null as flow, null as "offset", null as lane, t0, t1
         from (
@@ -115,7 +115,7 @@ def define_timeline(
             from placed where kind = 'forward' and step >= 0 group by pid, step, step_key
         ) where next_step = step + 1 and t1 > t0
         union all
-        select pid, step_key, kind_order, not waiting as nests,
+        select pid, step_key, rank is not null as of_rank, kind_order, not waiting as nests,
             case when waiting or track is null then concat_ws(': ', track, kind) else track end as label,
             case when kind = 'operator' then coalesce(layer, kind) else concat_ws(' ', kind, subject) end as name, kind, step, tensor, layer, bucket, bytes, peer, flow, "offset", lane,
             t_start_ns as t0, greatest(coalesce(t_end_ns, t_start_ns), t_start_ns + 1) as t1

@@ -68,6 +68,34 @@ def test_an_arrow_leads_each_send_to_the_receive_of_its_last_byte(chrome_check, 
     assert sorted(joined) == [[(0, 0, 1000), (1, 600, 900)], [(0, 1000, 500), (1, 600, 900)]]
 
 
+def test_an_arrow_follows_each_request_to_a_server_and_back(chrome_check, tmp_path):
+    rows = []
+    for number, late in ((3, 0), (4, 500)):
+        at = 1000 * number
+        for rank, kind, start in (
+            (0, "kv_push", at),
+            (0, "kv_request", at),
+            (None, "kv_request", at + 50 - late),  # the second one seems to be there before it was sent
+            (None, "kv_queue", at + 100),
+            (None, "kv_response", at + 200),
+            (0, "kv_response", at + 250),
+        ):
+            event = {"rank": rank, "process": 1 if rank == 0 else 9, "track": "kvstore", "kind": kind}
+            event |= {"flow": "w0>s0", "bucket": number, "t_start_ns": start, "t_end_ns": start + 40}
+            rows.append(event)
+    events = pd.DataFrame(rows).astype({"rank": "Int64"})
+    export_chrome(write_trace(tmp_path / "t", TraceMeta(ranks=1), events), tmp_path / "out.json")
+    found = chrome_check.check(tmp_path / "out.json")
+    assert found.processes[100_001] == "server 9"
+    [arrow] = found.arrows
+    assert [(s.pid, s.name, s.args["bucket"]) for s in arrow] == [
+        (0, "kv_request", 3),
+        (100_001, "kv_request", 3),
+        (100_001, "kv_response", 3),
+        (0, "kv_response", 3),
+    ]
+
+
 def test_intervals_that_overlap_in_part_get_rows_of_their_own(chrome_check, tmp_path):
     rows = [
         {"rank": 0, "process": 1, "track": "horovod", "kind": "fuse_in", "t_start_ns": 0, "t_end_ns": 100},
