@@ -147,7 +147,7 @@ def _direct_costs(seen: Observations, place: _Place, cycle_s: float) -> dict[str
             return
         centre = float(np.median(values))
         scatter = 1.4826 * float(np.median(np.abs(np.log(values / centre))))
-        half = Z90 * max(1.2533 * scatter / math.sqrt(len(values)), 1e-3)
+        half = Z90 * max(1.2533 * scatter / math.sqrt(len(values)), 4e-4)
         low, high = centre * math.exp(-half), centre * math.exp(half)
         found[name] = Fitted(centre, INFO[name].unit, low, high, True, f"{len(values)} {source}")
 
@@ -277,7 +277,7 @@ def _missed(
             continue
         away = np.abs(residuals[members]) / free[members]
         # Few rows say little about their own scale: a weak expectation counts as three more of them.
-        expected = 0.01 if group is Group.TIME else 0.02
+        expected = 0.005 if group is Group.TIME else 0.01
 
         def scale(
             floor: float, away: Numbers = away, members: Numbers = members, expected: float = expected

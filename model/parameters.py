@@ -33,7 +33,7 @@ class Parameters:
     fuse_s_per_byte: float = 0.25e-9
     stock_s_per_byte: float = 0.9e-9
     stock_reduce_s_per_byte: float = 0.7e-9
-    stock_duplex: float = 1.3
+    stock_duplex: float = 1.5
     spin_weight: float = 0.15
     lane_s_per_byte: float = 0.9e-9
     lane_crowd: float = 1.25

@@ -23,7 +23,7 @@ Formula = Callable[[Sites, Parameters], float]
 
 SCHEDULING_S = 0.3e-3
 """What the scheduler may add to any call: it decides how little a short call says."""
-_LEAST_SCATTER = 0.002
+_LEAST_SCATTER = 0.001
 _CPU_ERROR = 0.01
 _LARGE_CALL_BYTES = 4 << 20
 _LEAST_FUSION_BYTES = 1 << 20
