@@ -13,6 +13,7 @@ demo: setup
 	$(BIN)/vsketchdlc demo -o demo-out
 
 test: setup test-core
+	@setup/browser.sh
 	$(BIN)/pytest
 
 test-core:

@@ -8,7 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A change is judged by the same examples every time; at one's desk each run tries new ones.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 REQUIRE_LAB = "VSKETCHDLC_REQUIRE_LAB"
 

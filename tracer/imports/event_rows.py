@@ -37,7 +37,7 @@ def time_ns(value: Any, unit_ns: int = 1000) -> int | None:
 def whole(value: Any, largest: int = LARGEST_NUMBER) -> int | None:
     """`value` as a number from 0 to `largest`, also out of a text or a float without fraction; else None."""
     if isinstance(value, str) and len(value) <= 20 and value.strip().isdecimal():
-        value = int(value)
+        value = int(value.strip())  # strip() takes off more than int() does: control characters 28 to 31
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):

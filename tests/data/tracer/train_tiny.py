@@ -25,7 +25,7 @@ trainer = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 0.01})
 loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
 data = mx.nd.random.uniform(shape=(batch, 3, 16, 16))
 label = mx.nd.arange(batch) % 10
-for step in range(steps):
+for _step in range(steps):
     with autograd.record():
         loss = loss_of(net(data), label)
     loss.backward()

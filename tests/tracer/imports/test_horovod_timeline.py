@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from vsketchdlc.errors import UserError
+from vsketchdlc.tracer.imports import event_rows
 from vsketchdlc.tracer.imports.reading import read_foreign
 
 
@@ -107,6 +108,12 @@ def test_files_without_an_event_name_the_place(tmp_path, data):
     (tmp_path / "t.json").write_bytes(data)
     with pytest.raises(UserError, match=r"cannot import .*t\.json: .*\(byte offset \d+\)"):
         read_foreign([tmp_path / "t.json"])
+
+
+def test_a_number_with_a_control_character_behind_it_is_still_a_number():
+    assert event_rows.whole("1\x1c") == 1
+    assert event_rows.whole(" 7 ") == 7
+    assert event_rows.whole("7x") is None
 
 
 def test_the_real_files(real):
