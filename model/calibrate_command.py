@@ -88,7 +88,7 @@ def _print(calibration: Calibration) -> None:
     from .. import answer
     from .parameters import INFO
 
-    table = Table()
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("parameter", "value", "90 % interval", "unit", "known"):
         table.add_column(column, no_wrap=True)
     for name, entry in calibration.entries.items():

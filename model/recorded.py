@@ -62,11 +62,12 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
 
 
 def _spread(seen: Observations) -> StepSpread:
-    """Variation from step to step, by the median absolute deviation: one hiccup must not widen everything."""
+    """Variation from step to step, as the middle 80 % show it: hiccups are part of it, a single one is not all."""
 
     def varies(values: Any) -> float:
         centre = float(values.median())
-        return 1.4826 * float((values - centre).abs().median()) / centre if centre > 0 else 0.0
+        wide = float(values.quantile(0.9) - values.quantile(0.1)) / (2 * 1.2816)
+        return wide / centre if centre > 0 else 0.0
 
     shared = varies(seen.steps["forward_s"] + seen.steps["backward_s"])
     compute = math.hypot(shared, seen.own_variation)

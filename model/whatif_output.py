@@ -151,12 +151,13 @@ def _place(setting: Setting) -> str:
 
 
 def _print_answer(one: Answer, wanted: Wanted) -> None:
-    table = Table(title=_place(one.setting), title_justify="left")
-    columns = ["aux", "step", "90 % of median", "5-95 % of steps", "gain", "samples/s", "limit"]
+    table = Table(title=_place(one.setting), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    columns = ["aux", "step", "median 90 %", "steps 5-95 %", "gain", "samples/s", "limit"]
     if wanted.price is not None:
         columns.insert(-1, "epoch")
+    least = {"gain": 6, "limit": 10, "epoch": 6}
     for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True, min_width=least.get(column))
     rows = one.rows(wanted.price, wanted.epoch)
     for row in rows:
         cells = [

@@ -51,8 +51,8 @@ def test_a_prediction_is_a_trace_that_reports_can_read(demo, tmp_path):
 
 
 def test_waiting_for_the_slowest_rank_costs_more_with_more_ranks(demo):
-    calm = dataclasses.replace(demo.workload, spread=StepSpread(compute=0.0))
-    rough = dataclasses.replace(demo.workload, spread=StepSpread(compute=0.10, correlation=0.0))
+    calm = dataclasses.replace(demo.workload, update_s=0.0, spread=StepSpread(compute=0.0))
+    rough = dataclasses.replace(calm, spread=StepSpread(compute=0.10, correlation=0.0))
 
     def backward(workload, hosts):
         cluster = Cluster.star(hosts, cores=64)
