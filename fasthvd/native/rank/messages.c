@@ -157,7 +157,7 @@ static bool vote(void *context, uint64_t ballot[2], int64_t timeout_ns, char why
         if (mpi->irecv(theirs, sizeof theirs, mpi->byte, from, TAG_VOTE, group->comm, &requests[0]) != MPI_SUCCESS_ ||
             mpi->isend(mine, sizeof mine, mpi->byte, to, TAG_VOTE, group->comm, &requests[1]) != MPI_SUCCESS_ ||
             !complete(requests, open, 2, deadline)) {
-            snprintf(why, CAUSE_BYTES, "rank %d has not voted for %lld s", from, (long long)(timeout_ns / NS_PER_S));
+            snprintf(why, CAUSE_BYTES, "rank %d has not voted for %.1f s: is it stopped, or its network gone?", from, (double)timeout_ns / NS_PER_S);
             return false;
         }
         ballot[0] &= theirs[0];

@@ -133,12 +133,14 @@ static bool congruent(mpi_handle comm)
     return world.looked_at[place].congruent;
 }
 
-static int end_in_error(mpi_handle comm, const char *line)
+static int end_in_error(enum outcome outcome, mpi_handle comm, const char *line)
 {
     const struct mpi *mpi = mpi_library();
     say("rank %d: %s", world.group.rank, line);
     int code = mpi->abi.family == MPI_FAMILY_MPICH ? MPI_ERR_OTHER_MPICH : MPI_ERR_OTHER_OPEN_MPI;
-    mpi->call_errhandler(comm, code); /* by default this ends the job */
+    if (outcome == OUTCOME_BROKEN) /* a rank is silent: whatever the program does next would wait for it for ever */
+        mpi->abort(mpi->world, 1);
+    mpi->call_errhandler(comm, code); /* by default this ends the job too */
     return code;
 }
 
@@ -182,7 +184,7 @@ bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, m
         return false;
     }
     counters_carried(bytes);
-    *status = outcome == OUTCOME_DONE ? MPI_SUCCESS_ : end_in_error(comm, world.lanes->reason);
+    *status = outcome == OUTCOME_DONE ? MPI_SUCCESS_ : end_in_error(outcome, comm, world.lanes->reason);
     return true;
 }
 
