@@ -1,8 +1,10 @@
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 from vsketchdlc.model.cluster import Cluster
 from vsketchdlc.model.collectives import alone_s, lane_legs
+from vsketchdlc.model.fluid import Activity, Fluid
 from vsketchdlc.model.lanes import ring_cost
 from vsketchdlc.model.parameters import Parameters
 from vsketchdlc.model.sites import Sites
@@ -52,3 +54,46 @@ def test_one_host_sums_in_shared_memory_without_a_wire():
     legs = lane_legs(sites, Parameters(), 10**8, 2)
     assert all("link" not in name for leg in legs if leg.activity for name in leg.activity.needs)
     assert alone_s(legs, sites, Parameters()) > 0
+
+
+def chunk_by_chunk(cluster, costs, nbytes, lanes, chunk_bytes):
+    """The ring as it really goes: every chunk of every round is a transfer that waits for the one before."""
+    env = simpy.Environment()
+    hosts = len(cluster.hosts)
+    rate = min(cluster.nic_bits_per_s("h0") / lanes, cluster.flow_cap_bits_per_s) / 8 * costs.wire_efficiency
+    fluid = Fluid(env, {f"flow{h}": rate for h in range(hosts)})
+    segment = nbytes / lanes / hosts
+    chunks = max(1, round(segment / chunk_bytes))
+    arrived = {
+        (h, r, c): env.event() for h in range(hosts) for r in range(-1, 2 * hosts - 2) for c in range(chunks)
+    }
+    for h in range(hosts):
+        for c in range(chunks):
+            arrived[h, -1, c].succeed()
+
+    def deliver(event):
+        yield env.timeout(costs.lane_round_s + cluster.worst_latency_s)
+        event.succeed()
+
+    def send(h):
+        for r in range(2 * hosts - 2):
+            for c in range(chunks):
+                yield arrived[h, r - 1, c]
+                yield fluid.start(Activity("chunk", segment / chunks, {f"flow{h}": 1.0}))
+                env.process(deliver(arrived[(h + 1) % hosts, r, c]))
+
+    for h in range(hosts):
+        env.process(send(h))
+    env.run(until=simpy.AllOf(env, list(arrived.values())))
+    return env.now
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 5, 8])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_one_activity_is_as_long_as_the_ring_chunk_by_chunk(hosts, lanes):
+    cluster = Cluster.star(hosts, cores=64, nic_bits_per_s=4e9, flow_cap_bits_per_s=1e9)
+    tiny = dict.fromkeys(("lane_s_per_byte", "copy_s_per_byte", "lane_call_s", "lane_start_s"), 1e-15)
+    costs = Parameters(**tiny)
+    sites = Sites.of(cluster, costs.wire_efficiency)
+    once = alone_s(lane_legs(sites, costs, 64 << 20, lanes), sites, costs)
+    assert once == pytest.approx(chunk_by_chunk(cluster, costs, 64 << 20, lanes, 256 << 10), rel=0.03)
