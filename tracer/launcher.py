@@ -159,7 +159,11 @@ def prepare(
     if kind is LauncherKind.VSKETCHDLC:
         return Launch(words, {**inherited, NESTED_VARIABLE: _to_json(ranks)}, kind)
     flat = ranks.flat(inherited)
-    if kind is LauncherKind.OPEN_MPI and not _uses_x(words) and not _awkward(flat):
+    own_list = _place_of_own_list(words) if kind is LauncherKind.OPEN_MPI else None
+    if own_list is not None and not _awkward(flat):
+        # On the command line it would win over the variable.
+        words[own_list] = ";".join([words[own_list], *(f"{name}={value}" for name, value in flat.items())])
+    elif kind is LauncherKind.OPEN_MPI and not _uses_x(words) and not _awkward(flat):
         before = [part for part in inherited.get(_ENV_LIST, "").split(";") if part]
         # The launcher gets the plain variables too (harmless), but never the preload.
         inherited[_ENV_LIST] = ";".join([*before, *(f"{name}={value}" for name, value in flat.items())])
@@ -178,6 +182,14 @@ def prepare(
 
 def _uses_x(words: Sequence[str]) -> bool:
     return "-x" in words
+
+
+def _place_of_own_list(words: Sequence[str]) -> int | None:
+    """Where the value of the user's own ``--mca mca_base_env_list VALUE`` is, if there is one."""
+    for place in range(1, len(words) - 1):
+        if words[place] == "mca_base_env_list" and words[place - 1].lstrip("-") in ("mca", "omca", "gmca"):
+            return place + 1
+    return None
 
 
 def _awkward(flat: Mapping[str, str]) -> bool:

@@ -61,6 +61,7 @@ class Trace:
             )
         meta = read_meta(folder)
         check_tables(folder)
+        _check_ranks(folder, meta)
         return cls(folder, meta)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
@@ -175,6 +176,18 @@ class Trace:
         from .analysis.verdict import verdict
 
         return verdict(self)
+
+
+def _check_ranks(folder: Path, meta: TraceMeta) -> None:
+    """Raise UserError when a recorded rank's table was lost after the recording: half a run answers wrongly."""
+    if meta.source != "recorded":
+        return
+    wanted = {rank for host in meta.hosts for rank in host.ranks} - set(meta.missing_ranks)
+    for rank in sorted(wanted):
+        if not any(place.is_file() for place in (folder / "events" / f"rank={rank}").glob("*.parquet")):
+            raise UserError(
+                f"{folder} has lost the events of rank {rank}: copy the whole folder again, or record it again"
+            )
 
 
 def batches(connection: duckdb.DuckDBPyConnection, sql: str, rows: int = 65536) -> Iterator[pa.RecordBatch]:

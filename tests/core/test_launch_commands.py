@@ -46,6 +46,13 @@ def test_open_mpi_refuses_list_and_x_together_so_x_it_is(program):
     assert "OMPI_MCA_mca_base_env_list" not in launch.environment
 
 
+def test_a_list_of_the_users_own_on_the_command_line_is_added_to(program):
+    own = ["--mca", "mca_base_env_list", "FOO=1"]
+    launch = prepare([program("mpirun", "Open MPI"), *own, "a.out"], RANKS, {})
+    assert launch.command[3] == "FOO=1;FASTHVD_AUX=3;LD_PRELOAD=/lib/a.so;PYTHONPATH=/hook"
+    assert "OMPI_MCA_mca_base_env_list" not in launch.environment
+
+
 def test_mpich_ranks_get_genv(program):
     launch = prepare([program("mpiexec", "HYDRA build details"), "-n", "2", "a.out"], RANKS, {})
     assert launch.kind is LauncherKind.MPICH

@@ -265,3 +265,12 @@ def test_two_million_events_are_not_read_to_answer_a_question(tmp_path):
     with trace.connect() as connection:
         sizes = [batch.num_rows for batch in batches(connection, "select t_start_ns from events order by 1")]
     assert sum(sizes) == count and max(sizes) < count // 4
+
+
+def test_a_recorded_trace_that_lost_a_ranks_file_is_refused(tmp_path):
+    """Half a copy of a trace would be answered from half the ranks, without a word."""
+    whole = Path(__file__).parents[1] / "data" / "replay" / "alexnet-two-hosts"
+    shutil.copytree(whole, tmp_path / "t")
+    (tmp_path / "t" / "events" / "rank=1" / "part-0.parquet").unlink()
+    with pytest.raises(UserError, match="lost the events of rank 1"):
+        Trace.open(tmp_path / "t")
