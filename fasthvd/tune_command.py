@@ -54,7 +54,7 @@ def tune(
     tuned = tune(
         command, keep, aux_max=most, trial_steps=trial_steps, probe_budget_s=budget_s, min_gain=gain, say=say
     )
-    if json_target:
+    if json_target is not None:
         answer.write_json(json_target, as_json(tuned))
     if json_target != "-":
         _print(tuned)

@@ -44,7 +44,7 @@ def calibrate_command(
         from .residual_plot import residual_page
 
         answer.write_text_whole(html, residual_page(calibration))
-    if json_target:
+    if json_target is not None:
         answer.write_json(json_target, {**calibration.to_json(), "checks": checks})
     if quiet or json_target == "-":
         return

@@ -239,7 +239,7 @@ def _sweep(grid: Grid, folder: Path, dask: str | None, wanted: Any) -> None:
         task = progress.add_task("predicting", total=grid.size)
         run_sweep(grid, folder, dask=dask, done=lambda count: progress.advance(task, count))
     rows = read_sweep(folder)
-    if wanted.json_target:
+    if wanted.json_target is not None:
         answer.write_json(wanted.json_target, {"format_version": 1, "rows": rows.to_dict("records")})
     if wanted.csv:
         answer.write_text_whole(wanted.csv, rows.to_csv(index=False))

@@ -54,7 +54,7 @@ def show(grid: Grid, answers: Sequence[Answer], wanted: Wanted) -> None:
     """Write the files that are wanted and print the tables."""
     best = None if wanted.best is None else best_rows(grid, answers, wanted)
     written = []
-    if wanted.json_target:
+    if wanted.json_target is not None:
         result: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "workload": grid.workload.name,
@@ -97,7 +97,7 @@ def show_target(grid: Grid, text: str, wanted: Wanted) -> None:
         (setting, answer_target(grid.workload, grid.calibration, setting, grid.aux, target))
         for setting in grid.settings
     ]
-    if wanted.json_target:
+    if wanted.json_target is not None:
         data = [{**setting.to_json(), **one.to_json()} for setting, one in answers]
         answer.write_json(wanted.json_target, {"format_version": FORMAT_VERSION, "targets": data})
     if not wanted.quiet and wanted.json_target != "-":

@@ -65,7 +65,7 @@ def replay(
     if launcher:
         raise UserError("a launcher is given but not --live: add --live, or leave out what stands after '--'")
     result = replay_offline(recorded, fitted, aux=aux, output=output)
-    if json_target:
+    if json_target is not None:
         answer.write_json(json_target, _as_json(result))
     if not quiet and json_target != "-":
         _print(result, output)
@@ -99,7 +99,7 @@ def _live(
     result = replay_live(workload, launcher, aux=aux, steps=steps, compute=compute)
     step_s = recorded_step_s(recorded)
     same = aux == int(recorded.meta.settings.get("aux", 0) or 0) and result.ranks == recorded.meta.ranks
-    if json_target:
+    if json_target is not None:
         answer.write_json(
             json_target,
             {

@@ -41,7 +41,7 @@ def demo(
     breakdown = _vsketchdlc("report", str(trace))
     answer.write_json(str(output / "result.json"), result.to_json())
     answer.write_text_whole(output / "report.html", demo_page(result, breakdown))
-    if json_target:
+    if json_target is not None:
         answer.write_json(json_target, result.to_json())
     if json_target != "-":
         _print(result, output)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,12 @@ def test_the_parts_are_not_importable_from_the_top():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/"
     )
     assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("command", ["whatif", "calibrate", "replay", "report"])
+def test_an_empty_name_for_json_is_told_not_forgotten(command, tmp_path):
+    """A shell variable that is not set: ``--json "$OUT"``."""
+    trace = Path(__file__).parents[1] / "data" / "replay" / "alexnet-two-hosts"
+    answer = vsketchdlc(command, str(trace), "--json", "", cwd=tmp_path)
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (2, 1), answer.stderr
+    assert "it is a folder" in answer.stderr

@@ -41,6 +41,8 @@ def export_chakra(trace: Trace, path: Path, *, steps: tuple[int, int] | None = N
     `steps` are the first and last step wanted, None for all. Raises UserError when there is nothing to write or
     the files cannot be written.
     """
+    if path.name in ("", ".."):
+        raise UserError(f"cannot write {path}: it is a folder; name the start of a file in it")
     prefix = path.with_suffix("") if path.suffix == ".et" else path
     window = "" if steps is None else f"and step between {steps[0]} and {steps[1]}"
     where = f"where rank is not null and kind in ({listed(KINDS)}) {window}"

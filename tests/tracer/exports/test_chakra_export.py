@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -169,3 +171,9 @@ def test_all_files_or_none(training_trace, tmp_path, monkeypatch):
 def test_nothing_to_write_is_a_mistake(training_trace, tmp_path):
     with pytest.raises(UserError, match="no training events"):
         export_chakra(training_trace(), tmp_path / "run", steps=(50, 60))
+
+
+@pytest.mark.parametrize("place", ["", ".", ".."])
+def test_a_folder_is_no_start_of_a_file_name(training_trace, place):
+    with pytest.raises(UserError, match="it is a folder"):
+        export_chakra(training_trace(), Path(place))
