@@ -137,6 +137,16 @@ def training(kill: str) -> None:
         print("training ok", flush=True)
 
 
+def steps(count: int, megabytes: int) -> None:
+    """`count` allreduces of `megabytes` (10^6 bytes) of float32; rank 0 says when each is done."""
+    for step in range(count):
+        data = np.full(megabytes * 250_000, RANK + step, "f4")
+        WORLD.Allreduce(MPI.IN_PLACE, data)
+        assert (data == sum(range(WORLD.size)) + step * WORLD.size).all()
+        if RANK == 0:
+            print(f"step {step}", flush=True)
+
+
 def stopped() -> None:
     """The last rank is stopped for ever in the middle of an allreduce, after it has arrived."""
     data = np.full(60_000_000, RANK, "f4")

@@ -148,18 +148,36 @@ static void refuse(struct lanes *lanes, uint64_t used, uint64_t bytes)
             fail_end(&lanes->ends[i], CAUSE_SYSTEM, text);
 }
 
+/* The cause that tells most among this rank's lanes; -1 when none failed. */
+static int worst_end(const struct lanes *lanes, uint64_t used)
+{
+    int worst = -1;
+    for (int i = 0; i < LANES_MAX; i++)
+        if (used >> i & 1 && lanes->ends[i].failed && (worst < 0 || lanes->ends[i].cause > lanes->ends[worst].cause))
+            worst = i;
+    return worst;
+}
+
+/* The ranks cannot agree any more: what this one has seen itself is all that it can say. */
+static void tell_what_is_known(struct lanes *lanes, uint64_t used, const char *silent)
+{
+    int worst = worst_end(lanes, used);
+    if (worst < 0)
+        snprintf(lanes->reason, CAUSE_BYTES, "%s", silent);
+    else
+        snprintf(lanes->reason, CAUSE_BYTES, "%.100s; lane %d: %.130s", silent, worst, lanes->ends[worst].text);
+}
+
 /* All ranks learn the most telling cause; rank 0 says it once. */
 static bool share_cause(struct lanes *lanes, uint64_t used, char reason[CAUSE_BYTES])
 {
     struct cause_card mine = {.cause = CAUSE_NONE};
     snprintf(mine.host_name, NAME_BYTES, "%s", lanes->host_name);
-    for (int i = 0; i < LANES_MAX; i++) {
-        const struct lane_end *end = &lanes->ends[i];
-        if (!(used >> i & 1) || !end->failed || end->cause <= mine.cause)
-            continue;
-        mine.cause = end->cause;
-        mine.lane = (uint32_t)i;
-        memcpy(mine.text, end->text, CAUSE_BYTES);
+    int worst_lane = worst_end(lanes, used);
+    if (worst_lane >= 0) {
+        mine.cause = lanes->ends[worst_lane].cause;
+        mine.lane = (uint32_t)worst_lane;
+        memcpy(mine.text, lanes->ends[worst_lane].text, CAUSE_BYTES);
     }
     struct cause_card *all = calloc((size_t)lanes->transport.size, sizeof *all);
     if (all == NULL || !lanes->transport.gather(lanes->transport.context, &mine, sizeof mine, all)) {
@@ -230,8 +248,11 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
     }
     bool mismatch = mismatch_seen(lanes, used);
     uint64_t ballot[2] = {good, mismatch ? 0 : VOTE_NO_MISMATCH};
-    if (!lanes->transport.vote(lanes->transport.context, ballot, lanes->settings.timeout_ns / 16 * 9, lanes->reason))
+    char silent[CAUSE_BYTES];
+    if (!lanes->transport.vote(lanes->transport.context, ballot, lanes->settings.timeout_ns / 16 * 9, silent)) {
+        tell_what_is_known(lanes, used, silent);
         return OUTCOME_BROKEN;
+    }
     if (ballot[0] != used)
         return go_on_with_fewer(lanes, used, ballot[0], ballot[1] == 0);
     memcpy(recv, lanes->result.at, bytes);
