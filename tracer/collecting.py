@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import shlex
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +11,8 @@ from ..errors import UserError
 from .decode.convert import convert
 from .raw import RawProcess, read_recording
 from .recording import command_of
+from .remote import SSH, fetch_recording, remove_recording
 from .trace import Trace, check_target
-
-_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ def collect(
     folder: Path,
     target: Path,
     hosts: Sequence[str] = (),
-    shell: str = "ssh -o BatchMode=yes",
+    shell: str = SSH,
     say: Callable[[str], None] = lambda _: None,
 ) -> Collected:
     """Complete the raw recording in `folder` from other hosts and write its Trace to `target`.
@@ -50,7 +45,7 @@ def collect(
     problems = []
     for host in wanted:
         say(f"fetching from {host}")
-        problem = _fetch(folder, host, shell)
+        problem = fetch_recording(folder, host, shell)
         if problem:
             problems.append(f"{host}: {problem}")
     recording = read_recording(folder)
@@ -60,7 +55,7 @@ def collect(
     complete = not trace.meta.missing_ranks
     if complete:
         for host in wanted:
-            _run(shell, host, f"rm -rf {shlex.quote(str(folder))}")
+            remove_recording(folder, host, shell)
         shutil.rmtree(folder, ignore_errors=True)
     return Collected(trace, problems, complete)
 
@@ -74,51 +69,3 @@ def _hosts_elsewhere(folder: Path) -> list[str]:
             if not (folder / Path(place).name).exists():
                 found[host] = True
     return list(found)
-
-
-def _run(shell: str, host: str, line: str) -> subprocess.CompletedProcess[bytes] | str:
-    try:
-        return subprocess.run(
-            [*shlex.split(shell), host, line],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        return f"'{shell}' cannot be started ({error.strerror})"
-    except subprocess.TimeoutExpired:
-        return f"no answer in {_TIMEOUT_S} s"
-
-
-def _fetch(folder: Path, host: str, shell: str) -> str | None:
-    """Copy the other host's part of the recording; returns what went wrong, or None."""
-    answer = _run(shell, host, f"cd {shlex.quote(str(folder))} && tar -cf - .")
-    if isinstance(answer, str):
-        return answer
-    if answer.returncode != 0:
-        lines = answer.stderr.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"status {answer.returncode}"
-    try:
-        with tarfile.open(fileobj=io.BytesIO(answer.stdout)) as archive:
-            for member in archive.getmembers():
-                parts = Path(member.name).parts
-                if (
-                    member.isfile()
-                    and len(parts) == 2
-                    and ".." not in parts
-                    and not Path(member.name).is_absolute()
-                ):
-                    _write(archive, member, folder / parts[0] / parts[1])
-    except (tarfile.TarError, OSError) as error:
-        return f"its answer cannot be unpacked ({error})"
-    return None
-
-
-def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    source = archive.extractfile(member)
-    if source is None:
-        return
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    with source, place.open("wb") as file:
-        shutil.copyfileobj(source, file)

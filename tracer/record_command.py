@@ -28,6 +28,14 @@ def trace(
             help="Record nothing until start_trace() or SIGUSR2 to this command; SIGUSR2 again stops."
         ),
     ] = False,
+    kvstore: Annotated[
+        str | None,
+        typer.Option(help="Start an MXNet KVStore job of N workers and M servers.", metavar="NxM"),
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option("--hosts", "-H", help="Hosts of the KVStore job.", metavar="A,B,...")
+    ] = None,
+    rsh: Annotated[str, typer.Option(help="Remote shell for the KVStore job.")] = "ssh -o BatchMode=yes",
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for raw logs, on the local disk of every host.")
     ] = None,
@@ -40,10 +48,14 @@ def trace(
 
     Example: vsketchdlc trace -o trace -- mpirun -np 4 -H a,b,c,d python train.py
     """
+    from .kvstore_job import KvJob
     from .recording import RecordingOptions, record
 
+    if hosts is not None and kvstore is None:
+        raise UserError("-H belongs to --kvstore; hosts of an MPI job stand in your own command")
+    job = None if kvstore is None else KvJob.parse(kvstore, hosts, rsh)
     first, last = (None, None) if steps is None else _window(steps)
-    options = RecordingOptions(first, last, every, round(max_mb * 1e6), stop_after, armed, scratch)
+    options = RecordingOptions(first, last, every, round(max_mb * 1e6), stop_after, armed, scratch, job)
     words = command[1:] if command[:1] == ["--"] else command
 
     def say(line: str) -> None:

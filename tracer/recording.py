@@ -13,7 +13,9 @@ from pathlib import Path
 from ..errors import UserError
 from . import launcher
 from .decode.convert import convert
+from .kvstore_job import KvJob, run_kvstore_job
 from .raw import read_recording
+from .remote import fetch_recording, remove_recording
 from .trace import Trace, check_target
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +39,7 @@ class RecordingOptions:
     stop_after: int | None = None
     armed: bool = False
     scratch: Path | None = None
+    kvstore: KvJob | None = None
 
     def variables(self, folder: Path) -> dict[str, str]:
         """Environment of the ranks, see ``native/vsketch.h``."""
@@ -97,15 +100,14 @@ def record(
     keep = False
     try:
         (folder / _COMMAND_FILE).write_text(json.dumps(list(command)), encoding="utf-8")
-        launch = launcher.prepare(command, rank_environment(folder, options))
-        status = launcher.run(launch)
+        status, kind, problems = _run(command, folder, options, say)
         recording = read_recording(folder)
         if not recording:
-            return Recorded(status, None, [_why_nothing(folder, launch.kind)])
+            return Recorded(status, None, [*problems, _why_nothing(folder, kind)])
         say("reading the logs")
         trace = convert(recording, target, list(command))
         keep = bool(trace.meta.missing_ranks)
-        return Recorded(status, trace, list(trace.meta.notes), folder if keep else None)
+        return Recorded(status, trace, [*problems, *trace.meta.notes], folder if keep else None)
     except UserError:
         keep = _holds_logs(folder)
         if keep:
@@ -114,6 +116,27 @@ def record(
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(
+    command: Sequence[str], folder: Path, options: RecordingOptions, say: Callable[[str], None]
+) -> tuple[int, launcher.LauncherKind, list[str]]:
+    """Status of the command, who launched it, and what could not be brought here."""
+    ranks = rank_environment(folder, options)
+    if options.kvstore is None:
+        launch = launcher.prepare(command, ranks)
+        return launcher.run(launch), launch.kind, []
+    kind = launcher.recognise(command)
+    status = run_kvstore_job(command, options.kvstore, ranks)
+    problems = []
+    for host in options.kvstore.other_hosts:
+        say(f"fetching from {host}")
+        problem = fetch_recording(folder, host, options.kvstore.shell)
+        if problem:
+            problems.append(f"the logs of host {host} cannot be fetched: {problem}")
+        else:
+            remove_recording(folder, host, options.kvstore.shell)
+    return status, kind, problems
 
 
 def command_of(folder: Path) -> list[str]:

@@ -42,7 +42,9 @@ def report(trace: Trace) -> dict[str, Any]:
         "notes": trace.meta.notes,
         "steps": int(calm["step"].nunique()),
         "median": _medians(calm),
-        "overlap": _number(exposed["overlap"].median()) if len(exposed) else None,
+        "overlap": _number(exposed["overlap"].dropna().median())
+        if exposed["overlap"].notna().any()
+        else None,
         "verdict": trace.verdict(),
         "by_step": _records(breakdown),
         "by_rank": _records(_by_rank(calm, trace)),
@@ -50,6 +52,7 @@ def report(trace: Trace) -> dict[str, Any]:
         "tensors": _records(trace.tensors()),
         "flows": _records(trace.flows()),
         "cores": _records(trace.cores()),
+        "kvstore": _records(trace.kvstore()),
     }
 
 
@@ -116,6 +119,8 @@ def _print_time(content: dict[str, Any], console: Console) -> None:
         table.add_row(label, format_seconds(middle[name]), f"{middle[name] / middle['step_s']:.0%}")
     table.add_row("step", format_seconds(middle["step_s"]), "100%", style="bold")
     _show(table, console)
+    if not middle["buckets"]:
+        return
     beside = _table("Beside it", "", "median")
     beside.add_row("inside collectives", format_seconds(middle["collective_s"]))
     beside.add_row("  of that hidden behind backward", format_seconds(middle["overlapped_s"]))
@@ -129,6 +134,10 @@ def _print_time(content: dict[str, Any], console: Console) -> None:
 
 def _print_tensors(content: dict[str, Any], console: Console, top: int = 10) -> None:
     rows = sorted(content["tensors"], key=lambda row: -(row["total_s"] or 0.0))[:top]
+    if content["kvstore"]:
+        rows_of_requests = [_named({**row, "times": None}) for row in content["kvstore"][:top]]
+        title = "The requests to the parameter servers that take longest (medians)"
+        _print_rows(rows_of_requests, console, title, ("gradient", "kind"))
     if rows:
         title = f"The {len(rows)} gradients that take longest from ready to done (medians)"
         _print_rows([_named(row) for row in rows], console, title, ("gradient",))

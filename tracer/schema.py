@@ -38,6 +38,11 @@ and the receives of the same bytes fit together.
 Stamps of samples stay on the clock of the host of their `process`. Processor samples are in cores (seconds a second)
 since the sample before; subjects are thread names, ``process`` and ``host``; of TCP samples, flows.
 
+Parameter servers (track ``kvstore``): kv_push and kv_pull from the first byte of the request to the last of the answer,
+at the worker; kv_request and kv_response while a message goes out or comes in, at either end; kv_queue from the last
+byte of the request to the first of the answer, at the server. ``bucket`` is the request's number on its worker, ``flow``
+the worker and the server: both ends of one request share them. Scheduler traffic and commands are negotiate rows.
+
 `step` counts from 0 at the first optimizer step of the run (-1 before it). `bucket` counts the data
 collectives of one rank within a step. `bytes` of a tensor is its own size.
 """

@@ -188,7 +188,9 @@ def write_tables(
         raise UserError(f"cannot write {path}: {error.strerror}; choose another output folder") from None
     try:
         trace = fresh / "new"
-        _write_events(trace / "events", _as_table(events, EVENTS))
+        # A rank that did nothing while the recording was on has an empty table: it is not one that was lost.
+        quiet = {rank for host in meta.hosts for rank in host.ranks} - set(meta.missing_ranks)
+        _write_events(trace / "events", _as_table(events, EVENTS), quiet)
         if samples is not None:
             (trace / "samples").mkdir()
             pq.write_table(_as_table(samples, SAMPLES), trace / "samples" / "part-0.parquet")
@@ -221,12 +223,13 @@ def _as_table(data: Any, schema: pa.Schema) -> pa.Table:
 _STAMPS = ("t_start_ns", "t_end_ns", "offset")
 _ENCODING: dict[str, Any] = {
     "use_dictionary": [name for name in EVENTS.names if name not in _STAMPS],
-    "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _STAMPS},
+    "column_encoding": dict.fromkeys(_STAMPS, "DELTA_BINARY_PACKED"),
 }
 
 
-def _write_events(folder: Path, table: pa.Table) -> None:
-    ranks = table.column("rank").unique().to_pylist() or [None]
+def _write_events(folder: Path, table: pa.Table, expected: set[int]) -> None:
+    found = table.column("rank").unique().to_pylist()
+    ranks = [*found, *sorted(expected - set(found))] or [None]
     for rank in ranks:
         mask = pc.is_null(table["rank"]) if rank is None else pc.equal(table["rank"], rank)
         place = folder / f"rank={'none' if rank is None else rank}"

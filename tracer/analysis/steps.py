@@ -26,7 +26,7 @@ with starts as (
         sum(t_end_ns - t_start_ns) filter (kind = 'backward') as backward_ns,
         max(t_end_ns) filter (kind = 'backward') as backward_end_ns,
         max(t_end_ns) filter (kind = 'update') as update_end_ns,
-        max(t_end_ns) filter (kind = 'done') as done_ns,
+        max(t_end_ns) filter (kind in ('done', 'kv_push', 'kv_pull')) as done_ns,
         sum(t_end_ns - t_start_ns) filter (kind in {COLLECTIVES}) as collective_ns,
         sum(t_end_ns - t_start_ns) filter (kind in ('fuse_in', 'fuse_out')) as copy_ns,
         sum(bytes) filter (kind in {COLLECTIVES}) as bytes,

@@ -46,6 +46,14 @@ def verdict(trace: Trace) -> str:
 
 
 def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: float, share: float) -> str:
+    requests = trace.kvstore()
+    if len(requests):
+        slowest = requests.iloc[0]
+        return (
+            f"Waiting for the parameter servers is the bottleneck: {format_seconds(exposed_s)} of each step ({share:.0%}) "
+            f"after backward; a request for {slowest['parameter'] or slowest['tensor']} takes "
+            f"{format_seconds(float(slowest['trip_s']))}, {format_seconds(float(slowest['queue_s']))} of it in the server."
+        )
     late = trace.stragglers()
     waited = float(late["waited_per_step_s"].max()) if len(late) else 0.0
     if collective_s > 0 and waited > 0.5 * collective_s:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import raw
 from ..schema import Kind
 from .horovod import DATA_KINDS, Calls
 from .processes import Decoded
@@ -47,20 +46,8 @@ def _bucket_rows(kind: Kind, calls: Calls, chosen: Integers, start: Integers, en
 
 
 def step_at(one: Decoded, stamps: Integers) -> Integers:
-    """The step during which each stamp lies: the last one whose forward pass, or first push, began before it."""
-    ops = one.operations
-    begins: dict[int, int] = {}
-    for log in one.process.logs:
-        marks = log.records[(log.records["kind"] == raw.MARK) & (log.records["a"] == raw.FORWARD_BEGIN)]
-        for step, stamp in zip(marks["b"].astype(np.int64).tolist(), marks["t"].tolist(), strict=True):
-            begins[step] = min(begins.get(step, stamp), stamp)
-    if not begins:
-        for step, stamp in zip(ops.step.tolist(), ops.push_start_ns.tolist(), strict=True):
-            if stamp and step >= 0:
-                begins[step] = min(begins.get(step, stamp), stamp)
-    if not begins:
+    """The step during which each stamp lies: the last one that had started. Before the first one known, the one before."""
+    if not len(one.step_numbers):
         return np.full(len(stamps), -1, dtype=np.int64)
-    steps = np.array(sorted(begins), dtype=np.int64)
-    starts = np.array([begins[step] for step in steps.tolist()], dtype=np.int64)
-    place = np.searchsorted(starts, stamps, side="right") - 1
-    return np.where(place >= 0, steps[np.maximum(place, 0)], -1)
+    place = np.searchsorted(one.step_starts_ns, stamps, side="right") - 1
+    return np.where(place >= 0, one.step_numbers[np.maximum(place, 0)], one.step_numbers[0] - 1)

@@ -14,10 +14,10 @@ from .alignment import align_hosts
 from .calls import call_rows
 from .flows import flows_of, socket_rows, tcp_samples
 from .gradients import expand, last_to_enqueue, tensor_rows
+from .kvstore import kv_rows
 from .meta import meta_of
 from .processes import decode_process
 from .rows import Tensors, as_table, concatenated
-from .steps import step_rows
 from .tcp import pairs
 from .threads import Sample, cpu_samples
 
@@ -37,14 +37,16 @@ def convert(recording: list[RawProcess], target: Path, command: list[str]) -> Tr
     expanded = [expand(one, tensors) for one in decoded]
     last = last_to_enqueue(decoded, expanded, clocks)
     flows = flows_of(decoded, matched)
+    kvstore = kv_rows(decoded, matched, tensors, flows)
     hosts = {host.name: place for place, host in enumerate(meta.hosts)}
     tables, samples = [], []
     for place, (one, members, peers) in enumerate(zip(decoded, expanded, last, strict=True)):
         parts = [
             *tensor_rows(one, members, peers),
             *call_rows(one),
-            *step_rows(one.process, one.names, one.operations),
+            *one.step_rows,
             *socket_rows(place, one, flows),
+            *kvstore[place],
         ]
         number = hosts[one.host] << 32 | one.process.pid
         tables.append(

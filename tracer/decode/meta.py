@@ -7,6 +7,7 @@ from typing import Any
 from .. import raw
 from ..raw import RawProcess
 from ..trace import HostInfo, TraceMeta
+from .kvstore import kv_tensors
 from .names import Names
 from .processes import Decoded
 
@@ -37,7 +38,7 @@ def meta_of(decoded: list[Decoded], command: list[str]) -> TraceMeta:
     meta.hosts = list(hosts.values())
     seen: dict[str, Any] = {}
     for one in decoded:
-        for info in one.names.gradients:
+        for info in one.names.gradients or kv_tensors(one.names):
             seen.setdefault(info.name, info)
     meta.tensors = list(seen.values())
     meta.settings = _settings(first, decoded[0].names)

@@ -19,8 +19,10 @@ NULL = -(2**31)
 KINDS = [str(kind) for kind in Kind]
 KIND_NUMBER = {kind: number for number, kind in enumerate(Kind)}
 
-TRACKS = ("step", "python", "engine", "horovod", "tensors", "tcp")
-STEP, PYTHON, ENGINE, HOROVOD, TENSORS, TCP = range(6)
+TRACKS = ("step", "python", "engine", "horovod", "tensors", "tcp", "kvstore")
+STEP, PYTHON, ENGINE, HOROVOD, TENSORS, TCP, KVSTORE = range(7)
+#: A peer is a rank, or from here on a server's number.
+SERVER_PEER = 1 << 20
 
 
 @dataclass
@@ -146,6 +148,8 @@ def _peers(peers: Integers) -> pa.Array:
     known = np.unique(peers[peers != NULL])
     places = np.searchsorted(known, peers)
     mask = peers == NULL
-    dictionary = [f"rank {number}" for number in known] or [""]
+    dictionary = [
+        f"rank {number}" if number < SERVER_PEER else f"server {number - SERVER_PEER}" for number in known
+    ] or [""]
     indices = pa.array(np.where(mask, 0, places).astype(np.int32), mask=mask)
     return pa.DictionaryArray.from_arrays(indices, pa.array(dictionary, pa.string())).cast(pa.string())
