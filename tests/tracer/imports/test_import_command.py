@@ -88,5 +88,5 @@ def test_an_empty_folder_and_a_folder_that_is_no_trace_are_refused(shapes, tmp_p
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     for name in ("/dev/zero", tmp_path / ("a" * 300)):
-        with pytest.raises(UserError, match="is not a file|name too long"):
+        with pytest.raises(UserError, match=r"is not a file|name too long"):
             run("import", name, "-o", tmp_path / "trace")
