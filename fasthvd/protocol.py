@@ -116,19 +116,19 @@ def _edge(length: int, share: int) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame's header; `bytes` of payload follow it."""
+    """A frame's header; `payload_bytes` follow it."""
 
     kind: FrameKind
     job: Job
     origin: int = 0
     step: int = 0
     chunk: int = 0
-    bytes: int = 0
+    payload_bytes: int = 0
 
     def pack(self) -> bytes:
         """The 64 bytes on the wire."""
         job = self.job
-        where = (MAGIC, self.kind, self.origin, self.step, self.chunk, self.bytes, 0)
+        where = (MAGIC, self.kind, self.origin, self.step, self.chunk, self.payload_bytes, 0)
         what = (job.comm, job.type, job.op, 0, job.sequence, job.count)
         return FRAME.pack(*where, *what, job.share_lo, job.share_hi, job.chunk_bytes, 0)
 
@@ -254,7 +254,7 @@ class Ring:
 
     def _take_arrive(self, frame: Frame) -> None:
         origin = frame.origin
-        if origin >= self.hosts or origin == self.host or origin in self._seen or frame.bytes:
+        if origin >= self.hosts or origin == self.host or origin in self._seen or frame.payload_bytes:
             self.fail(Cause.STRANGER, f"the previous host sent an impossible arrival of host number {origin}")
             return
         self._seen.add(origin)
@@ -268,12 +268,13 @@ class Ring:
             self.fail(
                 Cause.STRANGER, f"chunk {frame.chunk} of step {frame.step}, expected {number} of {step}"
             )
-        elif frame.bytes != len(part) * self._job.width:
+        elif frame.payload_bytes != len(part) * self._job.width:
             self.fail(
-                Cause.STRANGER, f"a chunk of {frame.bytes} bytes, expected {len(part) * self._job.width}"
+                Cause.STRANGER,
+                f"a chunk of {frame.payload_bytes} bytes, expected {len(part) * self._job.width}",
             )
         else:
-            self._in_at, self._in_left = part.start * self._job.width, frame.bytes
+            self._in_at, self._in_left = part.start * self._job.width, frame.payload_bytes
 
     def want_send(self) -> Wanted | None:
         """What can be sent next; None: nothing now."""
@@ -283,19 +284,22 @@ class Ring:
             self._out = self._next_frame()
             if self._out is None:
                 return None
-            self._out_left = FRAME.size + self._out.bytes
+            self._out_left = FRAME.size + self._out.payload_bytes
         assert self._out is not None
-        head = max(self._out_left - self._out.bytes, 0)
+        head = max(self._out_left - self._out.payload_bytes, 0)
         size = self._out_left - head
-        first = self._to_send[0][2].start * self._job.width if self._out.bytes else 0
+        first = self._to_send[0][2].start * self._job.width if self._out.payload_bytes else 0
         return Wanted(
-            head, first + self._out.bytes - size, size, bool(self._out.bytes) and self._out.step == 0
+            head,
+            first + self._out.payload_bytes - size,
+            size,
+            bool(self._out.payload_bytes) and self._out.step == 0,
         )
 
     def head_to_send(self) -> bytes:
         """The header bytes of the frame under way that have not been sent."""
         assert self._out is not None
-        head = max(self._out_left - self._out.bytes, 0)
+        head = max(self._out_left - self._out.payload_bytes, 0)
         return self._out.pack()[FRAME.size - head :]
 
     def _next_frame(self) -> Frame | None:
@@ -306,7 +310,9 @@ class Ring:
         step, number, part = self._to_send[0]
         if step > 0 and (step - 1, number) not in self._received:
             return None
-        return Frame(FrameKind.CHUNK, self._job, step=step, chunk=number, bytes=len(part) * self._job.width)
+        return Frame(
+            FrameKind.CHUNK, self._job, step=step, chunk=number, payload_bytes=len(part) * self._job.width
+        )
 
     def sent(self, size: int) -> None:
         """`size` bytes of what was wanted have gone."""

@@ -11,7 +11,10 @@ def _probe_and_leave() -> None:
     try:
         from vsketchdlc.fasthvd.probe_worker import main
     except ImportError as error:
-        print(f"vsketchdlc: the ranks' Python ({sys.executable}) cannot import vsketchdlc: {error}", file=sys.stderr)
+        print(
+            f"vsketchdlc: the ranks' Python ({sys.executable}) cannot import vsketchdlc: {error}",
+            file=sys.stderr,
+        )
         os._exit(3)
     try:
         main()

@@ -200,7 +200,7 @@ def frames_to(both: Both, *frames: Frame) -> Ring:
 
 JOB = Job(1, 1000, 9, 0, 0, 65536, 4096)
 ARRIVE = Frame(FrameKind.ARRIVE, JOB, origin=0)
-CHUNK = Frame(FrameKind.CHUNK, JOB, step=0, chunk=0, bytes=2000)
+CHUNK = Frame(FrameKind.CHUNK, JOB, step=0, chunk=0, payload_bytes=2000)
 
 
 def at_work(library: ctypes.CDLL) -> Both:
@@ -237,11 +237,11 @@ def test_a_frame_of_another_job_is_a_mismatch(library, other):
         (replace(ARRIVE, origin=1),),
         (replace(ARRIVE, origin=9),),
         (ARRIVE, ARRIVE),
-        (replace(ARRIVE, bytes=4),),
+        (replace(ARRIVE, payload_bytes=4),),
         (ARRIVE, replace(CHUNK, chunk=1)),
         (ARRIVE, replace(CHUNK, step=1)),
-        (ARRIVE, replace(CHUNK, bytes=1999)),
-        (ARRIVE, replace(CHUNK, bytes=2**32 - 1)),
+        (ARRIVE, replace(CHUNK, payload_bytes=1999)),
+        (ARRIVE, replace(CHUNK, payload_bytes=2**32 - 1)),
     ],
 )
 def test_an_impossible_frame_is_a_stranger(library, frames):
