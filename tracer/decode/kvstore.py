@@ -36,6 +36,7 @@ class Trip:
     arrived: Message | None = None  # at the server, received
     answered: Message | None = None  # at the server, sent
     returned: Message | None = None  # at the worker, received
+    step: int = -1
 
     def of(self) -> Message | None:
         """The request itself, from whichever end saw it: it has the key."""
@@ -69,6 +70,7 @@ def kv_rows(decoded: list[Decoded], matched: list[Pair], tensors: Tensors, flows
     count = max(int(one.process.identity.get("servers", 1)) for one in decoded)
     other = _other_ends(matched)
     trips = _trips(decoded, seen, other)
+    _number_steps(list(trips.values()), decoded)
     for key, trip in trips.items():
         for place, part in _rows_of(trip, key[2], decoded, count, tensors, flows):
             made[place].append(part)
@@ -113,6 +115,32 @@ def _trips(
     return trips
 
 
+def _number_steps(trips: list[Trip], decoded: list[Decoded]) -> None:
+    """Steps of the requests: a worker asks for a key once a step, so its nth request belongs to the nth step.
+
+    Times alone would be off by one where a marker waited for a core. They say which step the first request is of,
+    by majority; where the numbers do not run on together (``--every``), they decide alone.
+    """
+    groups: dict[tuple[int, int, bool, bool, int | None], list[Trip]] = {}
+    for trip in trips:
+        if trip.worker is not None and trip.asked is not None:
+            asked = trip.asked
+            groups.setdefault((trip.worker, asked.key, asked.push, asked.pull, trip.server), []).append(trip)
+    for (worker, *_), group in groups.items():
+        group.sort(key=_asked_ns)
+        by_time = step_at(decoded[worker], np.array([_asked_ns(trip) for trip in group], dtype=np.int64))
+        ahead, votes = np.unique(by_time - np.arange(len(group)), return_counts=True)
+        steps = by_time
+        if ahead[-1] - ahead[0] <= 2:
+            steps = np.arange(len(group)) + ahead[np.argmax(votes)]
+        for trip, step in zip(group, steps.tolist(), strict=True):
+            trip.step = max(step, -1)
+
+
+def _asked_ns(trip: Trip) -> int:
+    return 0 if trip.asked is None else trip.asked.first_ns
+
+
 def _rows_of(
     trip: Trip,
     timestamp: int,
@@ -128,10 +156,6 @@ def _rows_of(
     tensor = tensors.number(TensorInfo(f"kvstore.{key}", None, None, request.bytes, "float32", key))
     rank = NULL if trip.worker is None else decoded[trip.worker].rank
     flow = flows.number(f"kvstore {'-' if rank in (None, NULL) else rank}>server {server}")
-    starts = [m.first_ns for m in (trip.asked, trip.arrived) if m is not None]
-    step = -1
-    if trip.worker is not None and trip.asked is not None:
-        step = int(step_at(decoded[trip.worker], np.array(starts[:1], dtype=np.int64))[0])
     made: list[tuple[int, Rows]] = []
 
     def add(place: int | None, kind: Kind, start: int, end: int, size: int, *, worker: bool) -> None:
@@ -143,7 +167,7 @@ def _rows_of(
             KVSTORE,
             np.array([start], dtype=np.int64),
             np.array([end], dtype=np.int64),
-            step=step,
+            step=trip.step,
             tensor=tensor,
             bucket=timestamp,
             bytes_=size,
