@@ -45,7 +45,14 @@ def run(
     Example: vsketchdlc run --aux 3 -- mpirun -np 4 -H a,b,c,d python train.py
     """
     from ..tracer.launcher import RankEnvironment, prepare
-    from .settings import LIBRARY, LaneSettings, parse_ports, require_native, warn_above_cores
+    from .settings import (
+        LIBRARY,
+        LaneSettings,
+        parse_ports,
+        require_native,
+        warn_above_cores,
+        warn_without_mpi,
+    )
 
     settings = LaneSettings(
         aux=aux,
@@ -71,6 +78,8 @@ def run(
             "no command given: put your own after '--', as in 'vsketchdlc run --aux 3 -- mpirun ...'"
         )
     launch = prepare(command, ranks)
+    if settings.preloads:
+        warn_without_mpi(launch.kind.name, launch.environment)
     sys.stdout.flush()
     # Not a child: signals, exit status and death of the launcher are the user's command's own.
     try:

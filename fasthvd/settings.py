@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,5 +93,16 @@ def warn_above_cores(aux: int, cores: int) -> None:
         print(
             f"vsketchdlc: warning: {aux} lanes a host are more than the {cores} cores of this one; "
             "they will share them with the training",
+            file=sys.stderr,
+        )
+
+
+def warn_without_mpi(launcher: str, environment: Mapping[str, str]) -> None:
+    """One line on stderr when the gradients will go through Gloo, where lanes cannot help."""
+    chosen = [environment.get(name, "").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
+    if launcher == "HOROVODRUN_GLOO" or "gloo" in chosen:
+        print(
+            "vsketchdlc: warning: this job's gradients go through Gloo, and lanes work below MPI: they will carry "
+            "nothing; start it with mpirun or 'horovodrun --mpi', without HOROVOD_CPU_OPERATIONS=gloo",
             file=sys.stderr,
         )

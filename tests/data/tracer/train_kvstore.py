@@ -16,7 +16,7 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kv
 loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
 data = mx.nd.random.uniform(shape=(16, 128))
 label = mx.nd.arange(16) % 10
-for step in range(steps):
+for _step in range(steps):
     with autograd.record():
         loss = loss_of(net(data), label)
     loss.backward()

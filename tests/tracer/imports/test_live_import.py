@@ -28,14 +28,14 @@ def run(*command: object, **environment: str) -> None:
 def test_a_timeline_of_horovod(tmp_path):
     mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
     mpirun += ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo", "-np", "2"]
-    program = [sys.executable, DATA / "train_tiny.py", STEPS]
+    program = [sys.executable, DATA / "train_tiny.py", 60]
     run(*mpirun, *program, HOROVOD_TIMELINE=str(tmp_path / "t.json"), HOROVOD_TIMELINE_MARK_CYCLES="1")
     answer = read_foreign([tmp_path / "t.json"])
     events = answer.rows.events().to_pandas()
     assert answer.meta.ranks == 2 and len(answer.meta.tensors) == TENSORS
     reduced = events[events.kind == "allreduce"].groupby("step").bytes.sum().to_dict()
-    # Horovod's writer does not always get to the last events before the process ends
-    assert {step: reduced[step] for step in range(STEPS - 1)} == dict.fromkeys(range(STEPS - 1), STEP_BYTES)
+    # of 60 steps only the first are asked for: Horovod's writer may not get to the last ones before the process ends
+    assert {step: reduced[step] for step in range(STEPS)} == dict.fromkeys(range(STEPS), STEP_BYTES)
     assert events[events.kind == "done"].groupby("step").size()[0] == TENSORS
     assert len(events[events.kind == "broadcast"]) == TENSORS
     assert answer.rows.samples().num_rows > STEPS
