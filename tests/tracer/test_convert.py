@@ -161,3 +161,18 @@ def test_the_rank_that_was_last_to_queue_a_tensor_is_named_across_clocks(recordi
     peers = trace.query("select distinct peer from events where kind = 'negotiate' and tensor is not null")
     assert peers["peer"].tolist() == ["rank 1"]
     assert abs(trace.meta.hosts[1].clock_offset_ns + shift) <= trace.meta.hosts[1].clock_uncertainty_ns
+
+
+def test_a_lane_is_a_process_of_its_own(recording, tmp_path):
+    process = with_names(recording())
+    log = one_step(process)
+    log.add(raw.LANE, 355, 370, 2 | 1 << 12, 150, 4711)
+    log.add(raw.LANE, 370, 395, 2 | 2 << 12, 150, 4711)
+    process.write()
+    trace = convert(raw.read_recording(recording.folder), tmp_path / "trace", [])
+    table = trace.query("select kind, lane, process, bytes, step, t_start_ns from events where rank is null "
+                        "order by t_start_ns")  # fmt: skip
+    assert list(table.itertuples(index=False, name=None)) == [
+        ("lane_reduce_scatter", 2, 4711, 150, 0, 355),
+        ("lane_allgather", 2, 4711, 150, 0, 370),
+    ]

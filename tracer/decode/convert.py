@@ -15,6 +15,7 @@ from .calls import call_rows
 from .flows import flows_of, socket_rows, tcp_samples
 from .gradients import expand, last_to_enqueue, tensor_rows
 from .kvstore import kv_rows
+from .lanes import lane_tables
 from .meta import meta_of
 from .processes import decode_process
 from .rows import Tensors, as_table, concatenated
@@ -52,6 +53,7 @@ def convert(recording: list[RawProcess], target: Path, command: list[str]) -> Tr
         tables.append(
             as_table(concatenated(parts), tensors, flows.names, rank=one.rank, host=one.host, process=number)
         )
+        tables += lane_tables(one, hosts[one.host])
         samples.append(_sample_table([*cpu_samples(one.process), *tcp_samples(one)], number))
     return write_trace(target, meta, pa.concat_tables(tables), pa.concat_tables(samples))
 

@@ -19,8 +19,8 @@ NULL = -(2**31)
 KINDS = [str(kind) for kind in Kind]
 KIND_NUMBER = {kind: number for number, kind in enumerate(Kind)}
 
-TRACKS = ("step", "python", "engine", "horovod", "tensors", "tcp", "kvstore")
-STEP, PYTHON, ENGINE, HOROVOD, TENSORS, TCP, KVSTORE = range(7)
+TRACKS = ("step", "python", "engine", "horovod", "tensors", "tcp", "kvstore", "lane")
+STEP, PYTHON, ENGINE, HOROVOD, TENSORS, TCP, KVSTORE, LANE = range(8)
 #: A peer is a rank, or from here on a server's number.
 SERVER_PEER = 1 << 20
 
@@ -104,7 +104,14 @@ class Tensors:
 
 
 def as_table(
-    data: Rows, tensors: Tensors, flows: list[str], *, rank: int | None, host: str, process: int
+    data: Rows,
+    tensors: Tensors,
+    flows: list[str],
+    *,
+    rank: int | None,
+    host: str,
+    process: int,
+    lane: int | None = None,
 ) -> pa.Table:
     """`data` as an arrow table with the columns of the Trace's events, ordered by start."""
     order = np.argsort(data.start_ns, kind="stable")
@@ -136,7 +143,7 @@ def as_table(
         "bytes": numbers(data.bytes, pa.int64()),
         "peer": _peers(data.peer[order]),
         "flow": words(data.flow, [*flows]),
-        "lane": pa.nulls(count, pa.int32()),
+        "lane": pa.array([lane] * count, pa.int32()),
         "t_start_ns": pa.array(data.start_ns[order]),
         "t_end_ns": pa.array(data.end_ns[order]),
         "offset": numbers(data.offset, pa.int64()),

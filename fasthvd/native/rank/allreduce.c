@@ -237,7 +237,7 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
     } else {
         if (read)
             job.address = (uintptr_t)send;
-        else
+        else if (bytes > 0)
             memcpy(lanes->input.at, send, bytes);
         post(lanes, used, &job);
         good = wait_for_lanes(lanes, used);
@@ -255,6 +255,7 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
     }
     if (ballot[0] != used)
         return go_on_with_fewer(lanes, used, ballot[0], ballot[1] == 0);
-    memcpy(recv, lanes->result.at, bytes);
+    if (bytes > 0) /* nothing need be mapped for an empty vector */
+        memcpy(recv, lanes->result.at, bytes);
     return weights_learn(lanes, used, bytes) ? OUTCOME_DONE : OUTCOME_BROKEN;
 }
