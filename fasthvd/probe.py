@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..model.probe import LaneProbe, ProbeRow
-from ..tracer.launcher import RankEnvironment, prepare
+from ..tracer.launcher import RankEnvironment, end, prepare
 from .probe_worker import PLAN_VARIABLE, ProbePlan
 
 HOOK_FOLDER = Path(__file__).parent / "hook"
@@ -72,10 +72,4 @@ def _run_bounded(command: list[str], environment: dict[str, str], limit_s: float
             f"the lane probe did not end within {limit_s:.0f} s: does the command start its ranks when run alone?"
         ) from None
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(process)

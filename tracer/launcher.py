@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 
@@ -235,13 +236,19 @@ def run(launch: Launch, **popen: object) -> int:
     try:
         status: int = process.wait()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(process)
         for number, handler in old.items():
             signal.signal(number, handler)
     return 128 - status if status < 0 else status
+
+
+def end(process: subprocess.Popen[Any], patience_s: float = 10.0) -> None:
+    """End `process` if it still runs: SIGTERM, so that a launcher can end its ranks, then SIGKILL after `patience_s`."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
