@@ -27,7 +27,10 @@ def calibrate_command(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Find the model's costs from a trace: vsketchdlc calibrate trace/ --probe probe.json"""
+    """Find the model's costs (what moving and adding a byte takes, and more) from a trace.
+
+    Example: vsketchdlc calibrate trace/ --probe probe.json -o calibration.json
+    """
     from .. import answer
     from ..errors import UserError
     from ..tracer.trace import Trace

@@ -68,7 +68,12 @@ def whatif_command(
     html: Annotated[Path | None, typer.Option("--html", help="Page with plots.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Predict step times you never ran: vsketchdlc whatif trace/ --aux 0:8 --nic 10,25,100"""
+    """Predict step times you never ran: other lane counts, networks, hosts.
+
+    Example: vsketchdlc whatif trace/ --aux 0:8 --nic 10,25,100
+
+    Example: vsketchdlc whatif --model vgg16 --hosts 2,4,8 --nic 25 --flow-cap 5
+    """
     from ..errors import UserError
     from .axes import read_aux, settings_of
     from .whatif import Grid
