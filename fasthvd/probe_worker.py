@@ -8,7 +8,6 @@ sequence of collectives is made from values that are equal on all ranks.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -16,6 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .lane_switch import LaneSwitch, lanes_cpu_s
 
 PLAN_VARIABLE = "FASTHVD_PROBE"
 
@@ -43,43 +44,9 @@ class ProbePlan:
         return cls(tuple(aux), tuple(sizes), rounds, budget, result)
 
 
-class _Lanes:
-    """The lanes under this rank, through the C interface of the preloaded library."""
-
-    def __init__(self) -> None:
-        library = ctypes.CDLL(None)
-        try:
-            self._use, self._total = library.fasthvd_use_lanes, library.fasthvd_lanes_total
-        except AttributeError:
-            raise SystemExit(
-                "vsketchdlc: libfasthvd.so is not preloaded in this rank; run 'vsketchdlc doctor'"
-            ) from None
-
-    def total(self) -> int:
-        return int(self._total())
-
-    def use(self, count: int) -> None:
-        if self._use(count) != 0:
-            raise SystemExit(f"vsketchdlc: {count} lanes are not there ({self.total()} were started)")
-
-
 def _cpu_s() -> float:
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime
-
-
-def _lanes_cpu_s() -> float:
-    """CPU seconds of this host's lane processes so far (the kernel counts them in ns)."""
-    total_ns = 0
-    for comm in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if comm.read_text().startswith("fasthvd-lane"):
-                total_ns += sum(
-                    int(task.read_text().split()[0]) for task in comm.parent.glob("task/*/schedstat")
-                )
-        except OSError:
-            continue  # that process has just ended
-    return total_ns * 1e-9
 
 
 def main() -> None:
@@ -89,7 +56,7 @@ def main() -> None:
     import mxnet as mx
 
     hvd.init()
-    lanes = _Lanes()
+    lanes = LaneSwitch()
     usable = [count for count in plan.aux if count <= lanes.total()]
     clock = _SharedClock(hvd, mx)
     arrays = {size: mx.nd.ones((size // 4,), dtype="float32") for size in plan.sizes_bytes}
@@ -132,7 +99,7 @@ class _SharedClock:
 def _warm_up(
     hvd: Any,
     mx: Any,
-    lanes: _Lanes,
+    lanes: LaneSwitch,
     clock: _SharedClock,
     plan: ProbePlan,
     usable: list[int],
@@ -160,11 +127,11 @@ def _one(hvd: Any, mx: Any, array: Any, name: str) -> tuple[float, float, float]
     array[:] = 1
     ready = hvd.allreduce(mx.nd.zeros((1,)), name="probe.ready")  # all ranks start together
     ready.wait_to_read()
-    rank_cpu, lane_cpu, start = _cpu_s(), _lanes_cpu_s(), time.perf_counter()
+    rank_cpu, lane_cpu, start = _cpu_s(), lanes_cpu_s(), time.perf_counter()
     hvd.allreduce_(array, average=False, name=name)
     array.wait_to_read()
     seconds = time.perf_counter() - start
-    return seconds, _cpu_s() - rank_cpu, _lanes_cpu_s() - lane_cpu
+    return seconds, _cpu_s() - rank_cpu, lanes_cpu_s() - lane_cpu
 
 
 def _note(
