@@ -170,9 +170,12 @@ def _join(log: raw.RawLog, places: Integers, calls: Calls, ops: Operations, offs
     calls.first_done_ns[:] = np.where(calls.members > 0, first, 0)
     numbers = (log.records["b"][done_places[good]] & 0xFFFFFFFF).astype(np.int64) - 1
     ops.call[numbers] = mine + offset
-    # End of the record just before each data call: another call, or the last completion of another bucket.
-    previous = np.maximum(places[data] - 1, 0)
-    calls.before_ns[data] = np.where(places[data] > 0, log.end_ns[previous], calls.start_ns[data])
+    # End of what came just before each data call: another call, or the last completion of another bucket. Its own
+    # socket calls stand before it too, since a record is written at the end of what it tells.
+    works = np.flatnonzero(np.isin(log.records["kind"], (raw.MPI, raw.DONE)))
+    before_data = np.searchsorted(works, places[data]) - 1
+    previous = works[np.maximum(before_data, 0)]
+    calls.before_ns[data] = np.where(before_data >= 0, log.end_ns[previous], calls.start_ns[data])
     calls.before_ns[data] = np.maximum(calls.before_ns[data], calls.agreed_ns[data])
     calls.before_ns[data] = np.minimum(calls.before_ns[data], calls.start_ns[data])
 
