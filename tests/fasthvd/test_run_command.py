@@ -1,16 +1,13 @@
-"""The `run` command, its settings, and the example without MPI."""
+"""The `run` command and its settings."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from vsketchdlc.errors import UserError
 from vsketchdlc.fasthvd.settings import LIBRARY, LaneSettings, parse_ports
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "lanes_without_mpi.py"
 
 
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -106,8 +103,3 @@ def test_gloo_is_told(tmp_path):
 def test_the_library_is_inert_in_other_programs():
     done = run("--aux", "2", "--", "sh", "-c", "ls / >/dev/null && echo fine")
     assert (done.returncode, done.stdout) == (0, "fine\n")
-
-
-def test_the_example_prints_what_its_page_says():
-    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == EXAMPLE.with_suffix(".out").read_text(), done.stderr
