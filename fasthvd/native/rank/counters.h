@@ -1,16 +1,29 @@
-/* What the lanes carried, what passed to MPI and why; printed at the end with --stats. */
+/* What the lanes carried, what passed to MPI and why; told at the end with --stats (a table) and --json (for programs). */
 #ifndef FASTHVD_COUNTERS_H
 #define FASTHVD_COUNTERS_H
 #include "lanes.h"
 #include "messages.h"
 
-/* Why an allreduce did not go over the lanes. */
-enum passed { PASSED_SMALL, PASSED_TYPE, PASSED_OPERATION, PASSED_COMMUNICATOR, PASSED_DEVICE, PASSED_NO_LANES, PASSED_REDONE, PASSED_REASONS };
+/* Why an allreduce did not go over the lanes. CONTROL: Horovod's own bit vectors, no gradients. */
+enum passed {
+    PASSED_CONTROL, PASSED_SMALL, PASSED_TYPE, PASSED_OPERATION, PASSED_COMMUNICATOR, PASSED_DEVICE, PASSED_NO_LANES, PASSED_REDONE,
+    PASSED_REASONS,
+};
+
+/* This rank's calls so far. */
+struct tally {
+    uint64_t carried_calls, carried_bytes;
+    uint64_t calls[PASSED_REASONS], bytes[PASSED_REASONS], largest; /* largest: bytes of the largest call below the threshold */
+    uint64_t groups; /* communicators that got lanes of their own, beside the first */
+};
 
 void counters_carried(uint64_t bytes);
 void counters_passed(enum passed why, uint64_t bytes);
-/* Says once, on the rank that asks, when long after the start nothing has come that lanes could carry. */
-void counters_hint(int64_t threshold_bytes);
-/* Rank 0 prints the lanes of all hosts and its own calls. Collective; `lanes` may be NULL on all ranks. */
-void counters_print(const struct lanes *lanes, struct mpi_group *group);
+void counters_group(void);
+/* Before lanes are closed: what they did is kept, summed by the number of the lane. */
+void counters_keep_lanes(const struct lanes *lanes);
+void counters_tally(struct tally *tally);
+/* Rank 0 tells the lanes of all hosts that were kept and its own calls: as lines if asked for, as JSON to FASTHVD_REPORT or
+ * into the file FASTHVD_JSON. Collective. */
+void counters_finish(struct mpi_group *group, int64_t threshold_bytes, bool as_lines);
 #endif

@@ -3,6 +3,7 @@
 
 #include "../common/clock.h"
 #include "../common/protocol.h"
+#include "report.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -69,6 +70,7 @@ bool settings_read(struct settings *settings, char why[SETTING_BYTES])
     settings->threshold_bytes = (int64_t)threshold;
     settings->chunk_bytes = (uint32_t)chunk;
     settings->stats = stats != 0;
+    settings->counters_as_json = report_wanted();
     settings->copy = copy != 0;
     settings->pin = pin != 0;
     text("FASTHVD_IFACE", settings->iface, sizeof settings->iface);
@@ -82,7 +84,8 @@ bool settings_read(struct settings *settings, char why[SETTING_BYTES])
 uint64_t settings_digest(const struct settings *settings)
 {
     const uint64_t parts[] = {FASTHVD_PROTOCOL, (uint64_t)settings->aux, (uint64_t)settings->timeout_ns,
-                              (uint64_t)settings->threshold_bytes, settings->chunk_bytes, settings->stats};
+                              (uint64_t)settings->threshold_bytes, settings->chunk_bytes,
+                              settings->stats, settings->counters_as_json};
     uint64_t digest = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < sizeof parts; i++)
         digest = (digest ^ ((const uint8_t *)parts)[i]) * 1099511628211u;

@@ -15,6 +15,7 @@ struct settings {
     int port_first, port_last; /* FASTHVD_PORTS=A:B; 0: any */
     char iface[SETTING_BYTES]; /* FASTHVD_IFACE: names or networks with commas; else what Open MPI was told */
     bool stats;                /* FASTHVD_STATS */
+    bool counters_as_json;     /* FASTHVD_JSON */
     bool copy;                 /* FASTHVD_COPY: ranks copy their input for the lanes even where lanes may read it */
     bool pin;                  /* FASTHVD_PIN: lanes keep the rank's affinity */
     char host_id[SETTING_BYTES]; /* FASTHVD_HOST_ID: ranks with another one are another host (tests on one machine) */

@@ -7,8 +7,10 @@
 #include "device.h"
 #include "lanes.h"
 #include "messages.h"
+#include "report.h"
 #include "say.h"
 #include "threshold.h"
+#include "verdict.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { COMMUNICATORS_MAX = 64, MPI_ERR_OTHER_OPEN_MPI = 16, MPI_ERR_OTHER_MPICH = 15 };
+enum { COMMUNICATORS_MAX = 64, CONTROL_WORDS = 1024, MPI_ERR_OTHER_OPEN_MPI = 16, MPI_ERR_OTHER_MPICH = 15 };
 static const int64_t AGREE_NS = 20 * NS_PER_S;
 
 static struct {
@@ -57,7 +59,7 @@ static void start_lanes_of_world(void)
             say("no lanes: %s; everything stays on MPI", why);
         return;
     }
-    if ((world.settings.aux == 0 && !world.settings.stats) || !messages_open(mpi->world, &world.group))
+    if ((world.settings.aux == 0 && !world.settings.stats && !world.settings.counters_as_json) || !messages_open(mpi->world, &world.group))
         return;
     world.grouped = world.counting = true;
     if (world.settings.aux == 0)
@@ -79,7 +81,7 @@ void world_start(void)
 {
     const struct mpi *mpi = mpi_library();
     char why[SETTING_BYTES];
-    int size = 0;
+    int rank = 0, size = 0;
     if (getenv("FASTHVD_AUX") == NULL || world.owner != 0)
         return;
     world.owner = getpid();
@@ -92,7 +94,11 @@ void world_start(void)
         mpi->abort(mpi->world, 2);
         return;
     }
-    if (mpi->size(mpi->world, &size) == MPI_SUCCESS_ && size > 1)
+    if (mpi->size(mpi->world, &size) != MPI_SUCCESS_ || mpi->rank(mpi->world, &rank) != MPI_SUCCESS_)
+        return;
+    if (rank == 0)
+        report_start(size);
+    if (size > 1)
         start_lanes_of_world();
 }
 
@@ -101,8 +107,12 @@ void world_finish(void)
     pthread_mutex_lock(&world.lock);
     if (world.grouped && world.owner == getpid()) {
         world.counting = world.grouped = false;
-        if (world.settings.stats)
-            counters_print(world.lanes, &world.group);
+        if (world.lanes != NULL)
+            counters_keep_lanes(world.lanes);
+        if (world.settings.stats || world.settings.counters_as_json)
+            counters_finish(&world.group, world.threshold_bytes, world.settings.stats);
+        if (world.group.rank == 0 && world.lanes != NULL)
+            verdict_at_end(world.threshold_bytes);
         lanes_close(world.lanes);
         world.lanes = NULL;
         messages_close(&world.group);
@@ -144,12 +154,21 @@ static int end_in_error(enum outcome outcome, mpi_handle comm, const char *line)
     return code;
 }
 
+/* Horovod's bit vectors: its ranks agree by them which tensors are ready. */
+static bool is_control(int count, mpi_handle op, enum element_type element)
+{
+    const struct mpi_abi *abi = &mpi_library()->abi;
+    return element == T_INT64 && count <= CONTROL_WORDS && (mpi_is(abi, op, K_BAND) || mpi_is(abi, op, K_BOR));
+}
+
 /* PASSED_REASONS: the lanes can do it. Only from what MPI makes equal on all ranks, cheapest first. */
 static enum passed look_at(int count, mpi_handle type, mpi_handle op, mpi_handle comm, enum element_type *element, enum operation *operation)
 {
     const struct mpi *mpi = mpi_library();
     if (!mpi_element_type(mpi_clean(mpi, type), element))
         return PASSED_TYPE;
+    if (is_control(count, op, *element))
+        return PASSED_CONTROL;
     if ((int64_t)count * (int64_t)element_bytes(*element) < world.threshold_bytes || count <= 0)
         return PASSED_SMALL;
     if (!mpi_operation(mpi_clean(mpi, op), *element, operation))
@@ -171,8 +190,6 @@ bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, m
         why = PASSED_DEVICE; /* MPI's rules do not make this equal on all ranks, but every GPU build does */
     if (why != PASSED_REASONS) {
         counters_passed(why, bytes);
-        if (world.group.rank == 0)
-            counters_hint(world.threshold_bytes);
         return false;
     }
     pthread_mutex_lock(&world.lock);
@@ -186,6 +203,15 @@ bool world_allreduce(const void *send, void *recv, int count, mpi_handle type, m
     counters_carried(bytes);
     *status = outcome == OUTCOME_DONE ? MPI_SUCCESS_ : end_in_error(outcome, comm, world.lanes->reason);
     return true;
+}
+
+void world_after_mpi(const void *recv, int count, mpi_handle type, mpi_handle op)
+{
+    const struct mpi_abi *abi = &mpi_library()->abi;
+    if (!world.counting || world.group.rank != 0 || !mpi_is(abi, op, K_BAND) || !mpi_is(abi, type, K_LONG_LONG))
+        return;
+    if (verdict_steps_done(recv, count) && world.lanes != NULL)
+        verdict_say(world.threshold_bytes, world.settings.stats);
 }
 
 /* Lanes per host that were started. */

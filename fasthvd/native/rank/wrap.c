@@ -35,7 +35,10 @@ API int MPI_Allreduce(const void *send, void *recv, int count, mpi_handle type, 
     int status;
     if (world_allreduce(send, recv, count, type, op, comm, &status))
         return status;
-    return mpi_library()->allreduce(send, recv, count, type, op, comm);
+    status = mpi_library()->allreduce(send, recv, count, type, op, comm);
+    if (status == MPI_SUCCESS_)
+        world_after_mpi(recv, count, type, op);
+    return status;
 }
 
 API int MPI_Comm_free(mpi_handle *comm)
