@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,10 +16,11 @@ from typing import Any
 
 from ..errors import UserError
 from ..model.probe import LaneProbe, ProbeRow
-from ..tracer.launcher import RankEnvironment, end, prepare
+from ..tracer.launcher import prepare
+from . import probe_worker
+from .instead import instead_of_the_script, run_bounded
 from .probe_worker import PLAN_VARIABLE, ProbePlan
 
-HOOK_FOLDER = Path(__file__).parent / "hook"
 SIZES_BYTES = (256 << 10, 4 << 20, 32 << 20)
 # Time for the ranks to import MXNet, start lanes and connect, on top of the probe's own budget.
 START_UP_S = 120.0
@@ -39,10 +39,11 @@ def probe_lanes(command: Sequence[str], *, most: int, rounds: int = 4, budget_s:
     with tempfile.TemporaryDirectory(prefix="vsketchdlc-probe-") as folder:
         result = Path(folder) / "probe.json"
         plan = ProbePlan(lane_counts(most), SIZES_BYTES, rounds, budget_s, str(result))
-        ranks = RankEnvironment(python_path=(str(HOOK_FOLDER),), variables={PLAN_VARIABLE: plan.to_json()})
+        ranks = instead_of_the_script(probe_worker.__name__, {PLAN_VARIABLE: plan.to_json()})
         words = [sys.executable, "-m", "vsketchdlc", "run", "--aux", str(most), "--", *command]
         launch = prepare(words, ranks, os.environ)
-        status = _run_bounded(launch.command, launch.environment, START_UP_S + 2 * budget_s)
+        limit_s = START_UP_S + 2 * budget_s
+        status = run_bounded(launch.command, launch.environment, limit_s, "the lane probe")
         if status != 0 or not result.exists():
             raise UserError(
                 f"the lane probe ended with status {status} and no result: look at the ranks' own messages above, "
@@ -61,15 +62,3 @@ def _as_probe(data: dict[str, Any]) -> LaneProbe:
     return LaneProbe(
         data["hosts"], data["ranks"] // data["hosts"], rows, {"started_lanes": data["started_lanes"]}
     )
-
-
-def _run_bounded(command: list[str], environment: dict[str, str], limit_s: float) -> int:
-    process = subprocess.Popen(command, env=environment, stdout=sys.stderr, stdin=subprocess.DEVNULL)
-    try:
-        return process.wait(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"the lane probe did not end within {limit_s:.0f} s: does the command start its ranks when run alone?"
-        ) from None
-    finally:
-        end(process)

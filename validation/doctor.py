@@ -12,17 +12,16 @@ import importlib.metadata
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
 
 from ..errors import UserError
+from ..fasthvd import readiness
 from ..fasthvd import settings as fasthvd_settings
+from ..fasthvd.readiness import Finding, State
 from ..tracer import recording
 from ..tracer.launcher import LauncherKind, recognise
 
@@ -36,30 +35,6 @@ _ASK_HOROVOD = """
 import json, horovod.mxnet as hvd
 print(json.dumps({"mpi": hvd.mpi_built(), "gloo": hvd.gloo_built(), "nccl": bool(hvd.nccl_built())}))
 """
-
-
-class State(Enum):
-    """How a check came out."""
-
-    GOOD = "good"
-    LIMITED = "limited"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row: `needed` is whether the commands in `serves` cannot work without it."""
-
-    name: str
-    state: State
-    found: str
-    serves: str
-    fix: str = ""
-    needed: bool = True
-
-    def to_json(self) -> dict[str, object]:
-        """As plain values."""
-        return {**asdict(self), "state": self.state.value}
 
 
 def examine() -> list[Finding]:
@@ -229,31 +204,6 @@ def kernel() -> Finding:
     return Finding("kernel", State.GOOD, f"Linux {release}", serves)
 
 
-def cores() -> Finding:
-    """How many cores a rank and its lanes can share."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = f"{allowed} of {os.cpu_count() or 1} cores may be used"
-    if allowed < 2:
-        fix = "with one core lanes and training take turns; give the job more cores"
-        return Finding("cores", State.LIMITED, found, "run, tune, demo", fix, needed=False)
-    return Finding("cores", State.GOOD, found, "run, tune, demo")
-
-
-def interfaces() -> Finding:
-    """The network interfaces that lanes can use, with their rates where the driver says them."""
-    said = []
-    for _, name in socket.if_nameindex():
-        folder = Path("/sys/class/net") / name
-        if name == "lo" or _read(folder / "operstate") not in ("up", "unknown"):
-            continue
-        speed = _read(folder / "speed")
-        said.append(f"{name} {int(speed) / 1000:g} Gbit/s" if speed.isdigit() else name)
-    if not said:
-        fix = "bring an interface up for jobs across hosts; the lab has its own"
-        return Finding("interfaces", State.LIMITED, "loopback only", "jobs across hosts", fix, needed=False)
-    return Finding("interfaces", State.GOOD, ", ".join(said), "jobs across hosts")
-
-
 def lab() -> Finding:
     """Start an emulated host with a NIC rate and a per-flow cap, and end it again."""
     from .lab import Lab, LabSpec
@@ -298,8 +248,9 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     lane_library,
     lane_program,
     kernel,
-    cores,
-    interfaces,
+    readiness.cores,
+    readiness.binding,
+    readiness.interfaces,
     lab,
     control_groups,
 )
@@ -357,10 +308,3 @@ def _first_line(text: str) -> str:
 
 def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -9,8 +9,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (path
 
 
 def _run_the_users_own() -> None:
-    """Run the sitecustomize that this one hides, if there is one."""
-    path = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]  # noqa: PTH100
+    """Run the sitecustomize that this one hides, if there is one: the next on the path."""
+    places = [os.path.abspath(place or ".") for place in sys.path]  # noqa: PTH100
+    path = sys.path[places.index(_HERE) + 1 :] if _HERE in places else sys.path
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is None or spec.loader is None:
         return
