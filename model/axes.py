@@ -13,7 +13,8 @@ from ..units import parse_bits_per_s, parse_bytes, parse_seconds
 from .calibration import Calibration
 from .cluster import Cluster
 from .cluster_file import load_cluster
-from .scenario import MAX_AUX, Scenario
+from .lanes import MAX_AUX
+from .scenario import Scenario
 from .workload import Workload
 
 MAX_SCENARIOS = 1_000_000

@@ -5,6 +5,7 @@ They act as one because each of their cycles is a barrier over all ranks (refere
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +13,20 @@ from typing import Any
 import simpy
 
 from ..tracer.schema import Kind
-from .collectives import Leg, lane_legs, rank_work, stock_legs
+from .collectives import Leg, RingShape, lane_legs, rank_work, stock_legs
 from .fluid import Activity, Running
 from .fusion import fuse, rounded_threshold
 from .horovod import CycleClock, control_s, negotiation_s
+from .lanes import weights_are_learned
 from .openmpi import control_rounds
 from .sites import cpu_of
 from .workload import GradientTensor
 from .world import World
 
 Process = Generator[simpy.Event, Any, None]
+_SLICE_S = 3e-3
+"""Linux's usual time slice: a thread that was waiting is not preempted before."""
+_UNSHARED = 50.0
 
 
 @dataclass(frozen=True)
@@ -61,17 +66,23 @@ class Background:
         self.noise = noise
         self.free = free
         self.order = world.workload.fusion_order
+        largest = max(tensor.bytes for tensor in world.workload.tensors)
+        self.weighted = weights_are_learned(
+            world.workload.gradient_bytes, largest, world.scenario.fusion_bytes
+        )
         self.queued: dict[str, GradientTensor] = {}
         self.hosts_ready: dict[str, int] = {}
         self.ready_s: dict[str, float] = {}
+        self.queued_s: dict[tuple[str, str], float] = {}
         self.buckets: list[BucketRun] = []
         self.wake = self.env.event()
         self._number = self._reduced = 0
 
-    def enqueue(self, tensors: Sequence[GradientTensor], ready_s: float) -> None:
+    def enqueue(self, host: str, tensors: Sequence[GradientTensor], ready_s: float) -> None:
         """One host queues gradients; what all hosts have queued can be reduced."""
         for tensor in tensors:
             self.ready_s[tensor.name] = ready_s
+            self.queued_s[host, tensor.name] = self.env.now
             self.hosts_ready[tensor.name] = self.hosts_ready.get(tensor.name, 0) + 1
             if self.hosts_ready[tensor.name] == len(self.world.sites.hosts):
                 self.hosts_ready[tensor.name] = 0
@@ -92,7 +103,6 @@ class Background:
             clock.control_s = agree_s + world.waking_s(rounds)
             start_s = clock.start_for(self.env.now)
             yield self.env.timeout(max(0.0, start_s - self.env.now))
-            seen_s = self.env.now
             batch = sorted(self.queued.values(), key=lambda tensor: self.order[tensor.name])
             self.queued.clear()
             self.wake = self.env.event()
@@ -102,11 +112,20 @@ class Background:
             control_start_s = self.env.now
             yield self.env.timeout(agree_s + extra)
             world.mark_all(Kind.NEGOTIATE, control_start_s)
-            for tensor in batch:
-                world.mark_all(Kind.NEGOTIATE, seen_s, tensor=tensor.name, bytes=tensor.bytes)
-            for bucket in fuse(batch, threshold):
+            buckets = fuse(batch, threshold)
+            self._mark_agreed(buckets)
+            for bucket in buckets:
                 yield from self._perform(bucket)
             clock.ended(start_s, self.env.now)
+
+    def _mark_agreed(self, buckets: Sequence[Sequence[GradientTensor]]) -> None:
+        """Each gradient was negotiated from when its host queued it until now."""
+        for number, bucket in enumerate(buckets, start=self._number):
+            for tensor in bucket:
+                about: dict[str, Any] = {"tensor": tensor.name, "bucket": number, "bytes": tensor.bytes}
+                for host in self.world.sites.hosts:
+                    queued_s = self.queued_s[host.name, tensor.name]
+                    self.world.mark(Kind.NEGOTIATE, host.name, queued_s, **about)
 
     def _perform(self, bucket: Sequence[GradientTensor]) -> Process:
         """Copy in, reduce over all ranks, copy out, tell the engine."""
@@ -117,26 +136,28 @@ class Background:
         nbytes = sum(tensor.bytes for tensor in bucket)
         about = {"bucket": number, "bytes": nbytes}
         copy_s = nbytes * costs.fuse_s_per_byte
-        yield self.env.timeout(costs.bucket_s + costs.tensor_s * len(bucket))
+        yield self.env.timeout(costs.bucket_s)
         if len(bucket) > 1 and not free:
             copy_start_s = self.env.now
-            yield world.fluid.start(rank_work("fuse_in", copy_s, world.sites, 2 * nbytes))
+            yield world.fluid.start(self._burst("fuse_in", copy_s, 2 * nbytes))
             world.mark_all(Kind.FUSE_IN, copy_start_s, **about)
         allreduce_s = self.env.now
         noise = self.noise[number] if number < len(self.noise) else 1.0
         for leg in [] if free else self._legs(nbytes, bucket):
-            yield from self._run_leg(leg, noise)
+            yield from self._run_leg(leg, noise, number)
         reduced_s = self.env.now
         world.mark_all(Kind.ALLREDUCE, allreduce_s, **about)
         if len(bucket) > 1 and not free:
-            yield world.fluid.start(rank_work("fuse_out", copy_s, world.sites, 2 * nbytes))
+            yield world.fluid.start(self._burst("fuse_out", copy_s, 2 * nbytes))
             world.mark_all(Kind.FUSE_OUT, reduced_s, **about)
         ready_s = max(self.ready_s[tensor.name] for tensor in bucket)
-        self.buckets.append(BucketRun(tuple(bucket), ready_s, start_s, allreduce_s, reduced_s, self.env.now))
+        end_s = self.env.now + costs.tensor_s * len(bucket)
+        self.buckets.append(BucketRun(tuple(bucket), ready_s, start_s, allreduce_s, reduced_s, end_s))
         self._reduced += len(bucket)
         if self._reduced == len(world.workload.tensors):
             self._number = self._reduced = 0
         for tensor in bucket:
+            yield self.env.timeout(costs.tensor_s)
             self.done(tensor)
             world.mark_all(
                 Kind.DONE,
@@ -147,15 +168,20 @@ class Background:
                 bytes=tensor.bytes,
             )
 
+    def _burst(self, name: str, core_s: float, memory_bytes: float) -> Activity:
+        """Work of Horovod's thread; what fits into one time slice after a wait runs without sharing its core."""
+        work = rank_work(name, core_s, self.world.sites, memory_bytes)
+        return work if core_s > _SLICE_S else dataclasses.replace(work, weight=_UNSHARED)
+
     def _legs(self, nbytes: int, bucket: Sequence[GradientTensor]) -> list[Leg]:
         world, scenario = self.world, self.world.scenario
         if scenario.aux and nbytes >= scenario.lane_threshold_bytes:
-            return lane_legs(world.sites, world.costs, nbytes, scenario.aux)
+            return lane_legs(world.sites, world.costs, nbytes, scenario.aux, weighted=self.weighted)
         element = 8 if bucket[0].dtype.endswith("64") else 2 if bucket[0].dtype == "float16" else 4
         return stock_legs(world.sites, world.costs, nbytes, max(1, nbytes // element))
 
-    def _run_leg(self, leg: Leg, noise: float) -> Process:
-        world = self.world
+    def _run_leg(self, leg: Leg, noise: float, bucket: int) -> Process:
+        world, begin_s = self.world, self.env.now
         spinning: list[Running] = []
         if leg.spins:
             for host in world.sites.hosts:
@@ -169,3 +195,18 @@ class Background:
             yield world.fluid.start(leg.activity if noise == 1.0 else leg.activity.slowed(noise))
         for running in spinning:
             world.fluid.cancel(running)
+        if leg.ring is not None:
+            self._mark_lanes(leg.ring, begin_s, bucket)
+
+    def _mark_lanes(self, ring: RingShape, begin_s: float, bucket: int) -> None:
+        """What each lane did since `begin_s`: sum over the host's ranks, then both halves of the ring."""
+        now_s = self.env.now
+        summed_s = begin_s + ring.local_part * (now_s - begin_s)
+        for lane, nbytes in enumerate(ring.lane_bytes):
+            half = {"bucket": bucket, "bytes": round(nbytes / 2), "lane": lane}
+            if ring.local_part:
+                self.world.mark_all(Kind.LANE_LOCAL_SUM, begin_s, summed_s, bucket=bucket, lane=lane)
+            if nbytes:
+                middle_s = (summed_s + now_s) / 2
+                self.world.mark_all(Kind.LANE_REDUCE_SCATTER, summed_s, middle_s, **half)
+                self.world.mark_all(Kind.LANE_ALLGATHER, middle_s, **half)

@@ -46,13 +46,15 @@ class Host:
 class Cluster:
     """Hosts and the network between them; see the module for the graph's attributes.
 
-    A cluster is not changed once it is used: make another one.
+    A cluster is not changed once it is used: make another one. ``lane_caps_bits_per_s`` are for the flows of the first
+    lanes where those are slower than the rest: a path that is shared with others.
     """
 
     graph: nx.Graph
     flow_cap_bits_per_s: float = math.inf
     window_bytes: float = DEFAULT_WINDOW_BYTES
     loss: float = 0.0
+    lane_caps_bits_per_s: tuple[float, ...] = ()
 
     @classmethod
     def star(
@@ -118,6 +120,8 @@ class Cluster:
         """Itself, when every host reaches every other; else raises UserError."""
         if not (self.flow_cap_bits_per_s > 0):
             raise UserError(f"flow cap is {self.flow_cap_bits_per_s} bit/s; it must be above 0")
+        if not all(cap > 0 for cap in self.lane_caps_bits_per_s):
+            raise UserError(f"lane caps are {self.lane_caps_bits_per_s} bit/s; each must be above 0")
         if not self.window_bytes > 0:
             raise UserError(f"TCP window is {self.window_bytes} bytes; it must be above 0")
         if not 0 <= self.loss < 1:
@@ -162,6 +166,11 @@ class Cluster:
             if self.loss > 0:
                 limits.append(1.22 * _MSS_BYTES / (round_trip_s * math.sqrt(self.loss)))
         return min(limits)
+
+    def lane_cap_bits_per_s(self, lane: int) -> float:
+        """The cap of the flows of one lane."""
+        slow = self.lane_caps_bits_per_s
+        return min(self.flow_cap_bits_per_s, slow[lane] if lane < len(slow) else math.inf)
 
     def path(self, source: str, target: str) -> list[Link]:
         """Directed links from one host to another along the shortest path."""

@@ -2,7 +2,8 @@
 
 ::
 
-    flow_cap = "5 Gbit/s"           # optional, as are window = "3 MB" and loss = 0.0
+    flow_cap = "5 Gbit/s"           # optional, as are window = "3 MB", loss = 0.0
+    lane_caps = ["1 Gbit/s"]        # and slower flows of the first lanes
 
     [hosts]
     a = { cores = 16, ranks = 1 }
@@ -34,13 +35,14 @@ import networkx as nx
 from ..errors import UserError
 from ..units import parse_bits_per_s, parse_bytes, parse_seconds
 from .cluster import DEFAULT_WINDOW_BYTES, Cluster, Host
+from .lanes import MAX_AUX
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_TOP = {"flow_cap", "window", "loss", "hosts", "switches", "links"}
+_TOP = {"flow_cap", "lane_caps", "window", "loss", "hosts", "switches", "links"}
 _HOST = {"cores", "speed", "ranks", "memory"}
 _LINK = {"between", "rate", "latency", "background"}
 _LATENCY_S = 25e-6
@@ -65,7 +67,16 @@ def load_cluster(path: str | Path) -> Cluster:
     window = (
         float(parse_bytes(str(data["window"]), what="window")) if "window" in data else DEFAULT_WINDOW_BYTES
     )
-    return Cluster(graph, flow_cap, window, _number(data.get("loss", 0.0), "loss", 0.0, 0.999)).checked()
+    loss = _number(data.get("loss", 0.0), "loss", 0.0, 0.999)
+    return Cluster(graph, flow_cap, window, loss, _lane_caps(data.get("lane_caps", []))).checked()
+
+
+def _lane_caps(values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list) or len(values) > MAX_AUX:
+        raise UserError(
+            f'lane_caps is {values}; it must be a list of up to {MAX_AUX} rates, as ["1 Gbit/s", "5 Gbit/s"]'
+        )
+    return tuple(parse_bits_per_s(str(value), what="lane_caps") for value in values)
 
 
 def _host(name: str, fields: dict[str, Any]) -> Host:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import openmpi
 from .fluid import Activity
-from .lanes import ring_cost
+from .lanes import ring_cost, weighted_shares
 from .maxmin import Demand, max_min_rates
 from .parameters import Parameters
 from .sites import Sites, cpu_of, merged, thread_bound
@@ -21,17 +21,26 @@ _LANE_MEMORY = 3.5
 
 
 @dataclass(frozen=True)
+class RingShape:
+    """How the lanes' ring of a leg divides: bytes that each lane sends in it, part of the time that sums locally."""
+
+    lane_bytes: tuple[float, ...]
+    local_part: float
+
+
+@dataclass(frozen=True)
 class Leg:
     """`latency_s` seconds in which nothing is used, then `activity`; `spins`: the rank's thread polls meanwhile.
 
     ``wakes`` counts how often the rank's thread must get a core to go on: each costs ``busy_wait_s`` where
-    compute holds them all.
+    compute holds them all. ``ring`` is there where lanes do it.
     """
 
     latency_s: float
     activity: Activity | None
     spins: bool
     wakes: int = 0
+    ring: RingShape | None = None
 
 
 def stock_legs(sites: Sites, parameters: Parameters, nbytes: int, count: int) -> list[Leg]:
@@ -120,8 +129,13 @@ def _han_legs(sites: Sites, parameters: Parameters, nbytes: int, ranks_per_host:
     return [Leg(2 * depth * (parameters.message_s + sites.cluster.worst_latency_s), activity, spins=True)]
 
 
-def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> list[Leg]:
-    """Fast Horovod's allreduce of `nbytes` through `lanes` lanes a host; the rank's thread sleeps."""
+def lane_legs(
+    sites: Sites, parameters: Parameters, nbytes: int, lanes: int, *, weighted: bool = True
+) -> list[Leg]:
+    """Fast Horovod's allreduce of `nbytes` through `lanes` lanes a host; the rank's thread sleeps.
+
+    `weighted` says that the lanes have learned the rates of uneven flows.
+    """
     hosts = sites.host_count
     ranks_per_host = max(host.ranks for host in sites.hosts)
     cores = min(host.cores for host in sites.hosts)
@@ -129,6 +143,8 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
     cost = ring_cost(nbytes, lanes, hosts, ranks_per_host, cores, parameters, latency_s)
     copy = rank_work("lane_copy", cost.copy_cpu_s, sites, 2 * nbytes)
     legs = [Leg(0.0, copy, spins=False)]
+    rates = [sites.lane_bytes_per_s(lane) for lane in range(lanes)]
+    shares = weighted_shares(rates) if weighted else [1 / lanes] * lanes
     if hosts > 1:
         per_byte = cost.cpu_s / cost.wire_bytes
         cpu = {name: need / ranks_per_host for name, need in sites.cpu_needs(per_byte).items()}
@@ -136,15 +152,20 @@ def lane_legs(sites: Sites, parameters: Parameters, nbytes: int, lanes: int) -> 
             "lane_ring",
             amount=cost.wire_bytes,
             needs=merged([cpu, sites.transfer_needs(), sites.memory_needs(_LANE_MEMORY / ranks_per_host)]),
-            bound=min(lanes * sites.flow_bytes_per_s, thread_bound(per_byte, sites.slowest, lanes)),
+            bound=min(
+                min(rate / share for rate, share in zip(rates, shares, strict=True)),
+                thread_bound(per_byte, sites.slowest, lanes),
+            ),
             weight=_thread_weight(per_byte, lanes),
         )
     else:
         ring = rank_work("lane_ring", cost.cpu_s / lanes, sites)
+    local_part = cost.local_cpu_s / cost.cpu_s if cost.cpu_s > 0 else 0.0
+    shape = RingShape(tuple(share * cost.wire_bytes for share in shares), local_part)
     # The rank wakes to vote, and for each message of the vote.
     return [
         *legs,
-        Leg(cost.latency_s, ring, spins=False),
+        Leg(cost.latency_s, ring, spins=False, ring=shape),
         Leg(0.0, copy, spins=False, wakes=1 + cost.vote_rounds),
     ]
 

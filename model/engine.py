@@ -52,6 +52,7 @@ class Engine:
             yield from self._forward(waits=step > 0)
             self.forward_end_s = self.env.now
             self.world.mark(Kind.FORWARD, self.host.name, self.start_s)
+            self._mark_pushes()
             # By now the step before is reduced and updated: its events can be replaced.
             self.done = {tensor.name: self.env.event() for tensor in work.tensors}
             updates = [self.env.process(self._update(group)) for group in self.groups]
@@ -95,19 +96,31 @@ class Engine:
         for ready_s, tensors in self.bulks:
             yield from self._compute(ready_s - before_s)
             before_s = ready_s
-            self.env.process(self._enqueue(tensors, start_s))
+            self.env.process(self._enqueue(tensors))
         yield from self._compute(max(0.0, self.world.workload.backward_s - before_s))
         self.backward_end_s = self.env.now
         self.world.mark(Kind.BACKWARD, self.host.name, start_s)
 
-    def _enqueue(self, tensors: Sequence[GradientTensor], backward_s: float) -> Process:
+    def _enqueue(self, tensors: Sequence[GradientTensor]) -> Process:
         ready_s = self.env.now
         yield self.env.timeout(self.world.costs.enqueue_s)
         for tensor in tensors:
-            about = {"tensor": tensor.name, "layer": tensor.layer, "bytes": tensor.bytes}
-            self.world.mark(Kind.READY, self.host.name, backward_s, **about)
+            about: dict[str, Any] = {"tensor": tensor.name, "layer": tensor.layer, "bytes": tensor.bytes}
+            self.world.mark(Kind.READY, self.host.name, self._pushed_s(tensor), ready_s, **about)
             self.world.mark(Kind.ENQUEUE, self.host.name, ready_s, **about)
-        self.background.enqueue(tensors, ready_s)
+        self.background.enqueue(self.host.name, tensors, ready_s)
+
+    def _pushed_s(self, tensor: GradientTensor) -> float:
+        """When Python hands the tensor's allreduce to the engine: long before its gradient is there."""
+        push = self.world.workload.push
+        return self.start_s + push.first_s + tensor.index * push.every_s
+
+    def _mark_pushes(self) -> None:
+        for tensor in self.world.workload.tensors:
+            about: dict[str, Any] = {"tensor": tensor.name, "layer": tensor.layer, "bytes": tensor.bytes}
+            pushed_s = self._pushed_s(tensor)
+            end_s = pushed_s + self.world.workload.push.call_s
+            self.world.mark(Kind.PUSH, self.host.name, pushed_s, end_s, **about)
 
     def _update(self, group: Sequence[GradientTensor]) -> Process:
         """One optimizer operation: after all its gradients are reduced, in its turn."""

@@ -8,13 +8,18 @@ advances at the pace of its scarcest resource) plus latency terms: filling the p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .parameters import Parameters
 
+MAX_AUX = 64
 DEFAULT_CHUNK_BYTES = 256 * 1024
 DEFAULT_LANE_THRESHOLD_BYTES = 256 * 1024
 """Smaller allreduces stay on MPI: they are latency, not bandwidth."""
+LEAST_MEASURED_BYTES = 4 << 20
+_WORTH = 0.92
+_LEAST_SHARE = 1 / 256
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,8 @@ class RingCost:
 
     ``wire_bytes`` are sent and received by each host in all; ``cpu_s`` is the lanes' CPU work on each host;
     ``flows`` share the wire bytes equally. ``copy_cpu_s`` is spent on each host by each rank before and again
-    after the ring. ``latency_s`` does not depend on the bytes; ``vote_rounds`` messages end it.
+    after the ring. ``latency_s`` does not depend on the bytes; ``vote_rounds`` messages end it. ``local_cpu_s`` of
+    ``cpu_s`` sums over the ranks of the host.
     """
 
     wire_bytes: float
@@ -32,6 +38,25 @@ class RingCost:
     copy_cpu_s: float
     latency_s: float
     vote_rounds: int
+    local_cpu_s: float = 0.0
+
+
+def weighted_shares(rates: Sequence[float]) -> list[float]:
+    """Share of the bytes of each lane whose flow alone reaches ``rates[lane]``, as the lanes settle on.
+
+    fasthvd/native/rank/weights.c: shares in proportion to the rates, but equal ones where those promise less than 8 %,
+    and never less than 1/256, so that a lane is measured again.
+    """
+    count = len(rates)
+    if count < 2 or min(rates) >= _WORTH * sum(rates) / count or not all(map(math.isfinite, rates)):
+        return [1 / count] * count
+    shares = [max(rate / sum(rates), _LEAST_SHARE) for rate in rates]
+    return [share / sum(shares) for share in shares]
+
+
+def weights_are_learned(gradient_bytes: int, largest_bytes: int, fusion_bytes: int) -> bool:
+    """Do allreduces get large enough (4 MiB) for the lanes to measure one another?"""
+    return max(largest_bytes, min(gradient_bytes, fusion_bytes)) >= LEAST_MEASURED_BYTES
 
 
 def crowded_lane_s_per_byte(parameters: Parameters, lanes: int, cores: float) -> float:
@@ -68,4 +93,5 @@ def ring_cost(
         + rounds * (parameters.lane_round_s + latency_s)
         + vote * latency_s,
         vote_rounds=vote,
+        local_cpu_s=local,
     )

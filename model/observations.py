@@ -19,6 +19,7 @@ from ..errors import UserError
 from ..tracer.schema import Kind
 from ..tracer.trace import Trace
 from .inferred_marks import has_marks, whole_steps, with_marks
+from .workload import PushTimes
 
 Numbers = npt.NDArray[np.float64]
 _NS = 1e-9
@@ -38,7 +39,9 @@ class Observations:
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
     ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
     ``own_variation``: relative sigma of a rank's compute around that of all ranks in the same step.
+    ``enqueue_s`` has the mean of each rank and step, since only the first of many costs much.
     ``control_period_s``: mean distance of its cycles during each forward pass, when nothing is reduced.
+    ``push``: when Python hands the allreduces over.
     """
 
     inferred: bool
@@ -52,6 +55,7 @@ class Observations:
     own_variation: float
     enqueue_s: Numbers
     done_spacing_s: Numbers
+    push: PushTimes
 
     @property
     def step_s(self) -> float:
@@ -104,8 +108,9 @@ def observe(trace: Trace) -> Observations:
         control_period_s=_control_period(events, anchors),
         runs_ahead=_runs_ahead(events, anchors),
         own_variation=_own_variation(anchors),
-        enqueue_s=events.loc[events["kind"] == Kind.ENQUEUE.value, "seconds"].to_numpy(),
+        enqueue_s=_enqueue(events),
         done_spacing_s=_done_spacing(events),
+        push=_push_times(events, anchors),
     )
 
 
@@ -168,6 +173,7 @@ def _ready(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
     # The gradients of one bulk become ready together; the engine's threads then take them one by one.
     keys = [ready["step"], ready["rank"]]
     bulk = (ready.groupby(keys)["ready_s"].diff() > _BULK_GAP_S).groupby(keys).cumsum()
+    ready["bulk"] = bulk
     ready["ready_s"] = ready.groupby([*keys, bulk])["ready_s"].transform("max")
     last = ready.groupby(["step", "tensor"], as_index=False).agg(
         ready_s=("ready_s", "max"), bytes=("bytes", "max")
@@ -176,7 +182,21 @@ def _ready(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
         ready_s=("ready_s", "median"), sigma_s=("ready_s", "std"), bytes=("bytes", "max")
     )
     table["bit"] = _cache_order(events)
-    return table.reset_index().sort_values(["ready_s", "bit", "tensor"], ignore_index=True)
+    table = table.reset_index().sort_values(["ready_s", "bit", "tensor"], ignore_index=True)
+    return _in_usual_bulks(table, ready)
+
+
+def _in_usual_bulks(table: pd.DataFrame, ready: pd.DataFrame) -> pd.DataFrame:
+    """`table` with one ready time for neighbours that are usually of one bulk.
+
+    Now and then another thread delays the engine between two gradients of a bulk; the bulk is one all the same.
+    """
+    bulks = ready.pivot_table(index=["step", "rank"], columns="tensor", values="bulk")[list(table["tensor"])]
+    apart = (bulks.diff(axis=1) != 0).mean() > 0.5
+    usual = apart.to_numpy()[: len(table)].copy()
+    usual[0] = True
+    table["ready_s"] = table.groupby(usual.cumsum())["ready_s"].transform("median")
+    return table.sort_values(["ready_s", "bit", "tensor"], ignore_index=True)
 
 
 def _cache_order(events: pd.DataFrame) -> Any:
@@ -263,6 +283,29 @@ def _runs_ahead(events: pd.DataFrame, anchors: pd.DataFrame) -> bool:
     pushes["step"] -= 1
     pairs = pushes.merge(anchors[["step", "rank", "update_end_ns"]], on=["step", "rank"])
     return len(pairs) > 0 and float((pairs["t_start_ns"] < pairs["update_end_ns"]).mean()) > 0.5
+
+
+def _enqueue(events: pd.DataFrame) -> Numbers:
+    enqueue = events[events["kind"] == Kind.ENQUEUE.value]
+    return np.asarray(enqueue.groupby(["rank", "step"])["seconds"].mean(), dtype=float)
+
+
+def _push_times(events: pd.DataFrame, anchors: pd.DataFrame) -> PushTimes:
+    pushes = events[events["kind"] == Kind.PUSH.value].merge(
+        anchors[["step", "rank", "begin_ns"]], on=["step", "rank"]
+    )
+    if pushes.empty:
+        return PushTimes()
+    groups = pushes.groupby(["step", "rank"]).agg(
+        begin_ns=("begin_ns", "first"),
+        first_ns=("t_start_ns", "min"),
+        last_ns=("t_start_ns", "max"),
+        count=("tensor", "size"),
+        call_s=("seconds", "mean"),
+    )
+    every_s = (groups["last_ns"] - groups["first_ns"]) * _NS / (groups["count"] - 1).clip(lower=1)
+    first_s = (groups["first_ns"] - groups["begin_ns"]) * _NS
+    return PushTimes(float(first_s.median()), float(every_s.median()), float(groups["call_s"].median()))
 
 
 def _done_spacing(events: pd.DataFrame) -> Numbers:

@@ -57,6 +57,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
         batch_per_rank=trace.meta.batch_per_rank or 1,
         ranks_seen=max(1, trace.meta.ranks),
         spread=_spread(seen),
+        push=seen.push,
         source=f"trace {trace.path}",
     )
 

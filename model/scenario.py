@@ -11,11 +11,9 @@ from .calibration import Calibration
 from .cluster import Cluster
 from .fusion import DEFAULT_THRESHOLD_BYTES
 from .horovod import DEFAULT_CYCLE_S
-from .lanes import DEFAULT_CHUNK_BYTES, DEFAULT_LANE_THRESHOLD_BYTES
+from .lanes import DEFAULT_CHUNK_BYTES, DEFAULT_LANE_THRESHOLD_BYTES, MAX_AUX
 from .parameters import Parameters
 from .workload import Workload
-
-MAX_AUX = 64
 
 
 @dataclass(frozen=True)

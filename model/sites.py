@@ -52,6 +52,10 @@ class Sites:
         capacity.update({memory_of(host.name): host.memory_bytes_per_s for host in limited})
         return cls(cluster, hosts, capacity, cluster.flow_bytes_per_s(wire_efficiency), wire_efficiency)
 
+    def lane_bytes_per_s(self, lane: int) -> float:
+        """Payload rate of the connections of one lane, which may be slower than others."""
+        return min(self.flow_bytes_per_s, self.cluster.lane_cap_bits_per_s(lane) / 8 * self.wire_efficiency)
+
     @property
     def host_count(self) -> int:
         """Hosts of the cluster, simulated or stood for."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +15,21 @@ from ..tracer.trace import HostInfo, TensorInfo, Trace, TraceMeta, write_trace
 from .scenario import Scenario
 from .step import StepDraw, StepRun, simulate_step
 from .variability import largest_of
+from .world import Mark
 
 _TRACKS = {
-    Kind.FORWARD: "python",
-    Kind.BACKWARD: "python",
-    Kind.UPDATE: "python",
-    Kind.READY: "engine",
+    Kind.FORWARD: "step",
+    Kind.BACKWARD: "step",
+    Kind.UPDATE: "step",
+    Kind.PUSH: "python",
     Kind.ENQUEUE: "engine",
+    Kind.LANE_LOCAL_SUM: "lane",
+    Kind.LANE_REDUCE_SCATTER: "lane",
+    Kind.LANE_ALLGATHER: "lane",
 }
+_COLUMNS = ["step", "rank", "host", "process", "track", "kind", "tensor", "layer", "bucket", "bytes", "lane"]
+_COLUMNS += ["t_start_ns", "t_end_ns"]
+_RANK_PROCESS, _LANE_PROCESS = 1000, 100_000
 
 
 def write_simulated_trace(
@@ -60,42 +69,57 @@ def _draw(scenario: Scenario, random: np.random.Generator) -> StepDraw:
 def _frame(
     scenario: Scenario, run: StepRun, step: int, begin_s: float, random: np.random.Generator, noise: float
 ) -> pd.DataFrame:
+    """The marks of one step as rows: those of every host's ranks, and of its lanes, which have no rank."""
     shown = {mark.host for mark in run.marks}
     factors = np.exp(noise * random.standard_normal(len(run.marks)))
-    rows = []
+    marks = list(zip(run.marks, factors.tolist(), strict=True))
+    rows: list[tuple[Any, ...]] = []
     rank = 0
-    for host in scenario.cluster.hosts:
+    for number, host in enumerate(scenario.cluster.hosts):
         source = host.name if host.name in shown else next(iter(shown))
+        mine = [(mark, factor) for mark, factor in marks if mark.host == source]
+        for mark, _ in mine:
+            if mark.lane is not None:
+                process = number << 32 | _LANE_PROCESS + mark.lane
+                rows.append((step, None, host.name, process, *_cells(mark, begin_s, mark.end_s)))
         for _ in range(host.ranks):
-            for number, mark in enumerate(run.marks):
-                if mark.host != source:
-                    continue
-                start_s, end_s = mark.start_s, mark.end_s
-                if noise and mark.kind in (Kind.ENQUEUE, Kind.FUSE_IN, Kind.FUSE_OUT):
-                    end_s = start_s + (end_s - start_s) * math.exp(noise * random.standard_normal())
-                elif noise and mark.kind is Kind.NEGOTIATE and mark.tensor is None:
-                    early = random.exponential(noise) if rank != step % scenario.cluster.ranks else 0.0
-                    end_s = start_s + (end_s - start_s) * float(factors[number]) * (1 + early)
-                rows.append(
-                    (
-                        step,
-                        rank,
-                        host.name,
-                        1000 + rank,
-                        _TRACKS.get(mark.kind, "horovod"),
-                        mark.kind.value,
-                        mark.tensor,
-                        mark.layer,
-                        mark.bucket,
-                        mark.bytes,
-                        round((begin_s + start_s) * 1e9),
-                        round((begin_s + end_s) * 1e9),
-                    )
-                )
+            late = rank == step % scenario.cluster.ranks
+            for mark, factor in _one_update([pair for pair in mine if pair[0].lane is None]):
+                end_s = _noisy_end_s(mark, factor, late, noise, random) if noise else mark.end_s
+                process = number << 32 | _RANK_PROCESS + rank
+                rows.append((step, rank, host.name, process, *_cells(mark, begin_s, end_s)))
             rank += 1
-    columns = ["step", "rank", "host", "process", "track", "kind", "tensor", "layer", "bucket", "bytes"]
-    frame = pd.DataFrame(rows, columns=[*columns, "t_start_ns", "t_end_ns"])
-    return frame.astype({"bucket": "Int32", "bytes": "Int64"})
+    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    return frame.astype({"rank": "Int32", "bucket": "Int32", "lane": "Int32", "bytes": "Int64"})
+
+
+def _one_update(marks: list[tuple[Mark, float]]) -> list[tuple[Mark, float]]:
+    """The same with one update: from the first optimizer operation to the last, as recordings have it."""
+    updates = [pair for pair in marks if pair[0].kind is Kind.UPDATE]
+    others = [pair for pair in marks if pair[0].kind is not Kind.UPDATE]
+    if not updates:
+        return others
+    first = min(updates, key=lambda pair: pair[0].start_s)
+    end_s = max(mark.end_s for mark, _ in updates)
+    return [*others, (dataclasses.replace(first[0], end_s=end_s), first[1])]
+
+
+def _noisy_end_s(mark: Mark, factor: float, late: bool, noise: float, random: np.random.Generator) -> float:
+    """Where a small event ends when its length is noisy; the rank that is `late` to a control call waits for none."""
+    length_s = mark.end_s - mark.start_s
+    if mark.kind in (Kind.ENQUEUE, Kind.FUSE_IN, Kind.FUSE_OUT):
+        length_s *= math.exp(noise * random.standard_normal())
+    elif mark.kind is Kind.NEGOTIATE and mark.tensor is None:
+        length_s *= factor * (1 + (0.0 if late else random.exponential(noise)))
+    return mark.start_s + length_s
+
+
+def _cells(mark: Mark, begin_s: float, end_s: float) -> tuple[Any, ...]:
+    waits = mark.tensor is not None and mark.kind in (Kind.READY, Kind.NEGOTIATE, Kind.DONE)
+    track = "tensors" if waits else _TRACKS.get(mark.kind, "horovod")
+    start_ns, end_ns = round((begin_s + mark.start_s) * 1e9), round((begin_s + end_s) * 1e9)
+    about = (mark.kind.value, mark.tensor, mark.layer, mark.bucket, mark.bytes, mark.lane)
+    return (track, *about, start_ns, max(start_ns, end_ns))
 
 
 def _meta(scenario: Scenario, steps: int) -> TraceMeta:

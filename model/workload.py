@@ -52,6 +52,19 @@ class StepSpread:
 
 
 @dataclass(frozen=True)
+class PushTimes:
+    """When Python hands the allreduces to the engine, in the order of ``index``, in s.
+
+    ``first_s`` counts from the start of the forward pass (below 0 where the script runs ahead), ``every_s`` is from one
+    to the next, ``call_s`` the length of a call. They only show in timelines: the engine waits for the gradients.
+    """
+
+    first_s: float = 0.0
+    every_s: float = 0.0
+    call_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Workload:
     """One training step of one rank.
 
@@ -81,6 +94,7 @@ class Workload:
     batch_per_rank: int = 1
     ranks_seen: int = 1
     spread: StepSpread = field(default_factory=StepSpread)
+    push: PushTimes = field(default_factory=PushTimes)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -167,6 +181,7 @@ class Workload:
         try:
             values["tensors"] = tuple(GradientTensor(**tensor) for tensor in values["tensors"])
             values["spread"] = StepSpread(**values["spread"])
+            values["push"] = PushTimes(**values.get("push", {}))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise UserError(f"workload is damaged ({error}); write it again") from None

@@ -25,6 +25,7 @@ class Mark:
     layer: str | None = None
     bucket: int | None = None
     bytes: int | None = None
+    lane: int | None = None
 
 
 class World:
@@ -48,13 +49,14 @@ class World:
         """Seconds that Horovod's threads wait for a core when they wake `times` times from now on."""
         return times * self.costs.busy_wait_s if self._saturates and self.computing else 0.0
 
-    def mark(self, kind: Kind, host: str, start_s: float, **fields: Any) -> None:
-        """Note an interval of one host that ends now."""
+    def mark(self, kind: Kind, host: str, start_s: float, end_s: float | None = None, **fields: Any) -> None:
+        """Note an interval of one host that ends now, or at `end_s`."""
         if self.record:
-            self.marks.append(Mark(kind, host, start_s, self.env.now, **fields))
+            end_s = self.env.now if end_s is None else end_s
+            self.marks.append(Mark(kind, host, start_s, end_s, **fields))
 
-    def mark_all(self, kind: Kind, start_s: float, **fields: Any) -> None:
-        """Note an interval that ends now on every simulated host."""
+    def mark_all(self, kind: Kind, start_s: float, end_s: float | None = None, **fields: Any) -> None:
+        """Note an interval that ends now, or at `end_s`, on every simulated host."""
         if self.record:
             for host in self.sites.hosts:
-                self.mark(kind, host.name, start_s, **fields)
+                self.mark(kind, host.name, start_s, end_s, **fields)
