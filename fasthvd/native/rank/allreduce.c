@@ -222,14 +222,14 @@ static bool mismatch_seen(const struct lanes *lanes, uint64_t used)
     return false;
 }
 
-enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, uint64_t count, enum element_type type, enum operation op,
-                             uint32_t comm)
+enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, uint64_t count, enum element_type type, enum operation op)
 {
     uint64_t bytes = count * element_bytes(type), used = choose_lanes(lanes), good = 0;
     struct control job = {
         .kind = CONTROL_JOB,
         .area_bytes = bytes,
-        .job = {.comm = comm, .type = type, .op = op, .sequence = ++lanes->sequence, .count = count, .chunk_bytes = lanes->settings.chunk_bytes},
+        .job = {.comm = lanes->number, .type = type, .op = op, .sequence = ++lanes->sequence, .count = count,
+                .chunk_bytes = lanes->settings.chunk_bytes},
     };
     bool read = lanes->read_in_place;
     if ((!read && !area_grow(&lanes->input, bytes)) || (lanes->leader && !area_grow(&lanes->result, bytes))) {

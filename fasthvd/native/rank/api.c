@@ -81,7 +81,7 @@ API int fasthvd_allreduce(struct fasthvd *group, const void *send, void *recv, u
         snprintf(why, CAUSE_BYTES, "%s", group->lanes->reason);
         return OUTCOME_REDO;
     }
-    enum outcome outcome = lanes_allreduce(group->lanes, send, recv, count, type, op, 0);
+    enum outcome outcome = lanes_allreduce(group->lanes, send, recv, count, type, op);
     snprintf(why, CAUSE_BYTES, "%s", outcome == OUTCOME_DONE ? "" : group->lanes->reason);
     return outcome;
 }

@@ -6,7 +6,11 @@
 
 /* Why an allreduce did not go over the lanes. CONTROL: Horovod's own bit vectors, no gradients. */
 enum passed {
-    PASSED_CONTROL, PASSED_SMALL, PASSED_TYPE, PASSED_OPERATION, PASSED_COMMUNICATOR, PASSED_DEVICE, PASSED_NO_LANES, PASSED_REDONE,
+    PASSED_CONTROL, PASSED_SMALL, PASSED_TYPE, PASSED_OPERATION,
+    PASSED_COMMUNICATOR,     /* never has lanes */
+    PASSED_NEW_COMMUNICATOR, /* has none yet */
+    PASSED_NO_GROUP,         /* too many others have some */
+    PASSED_DEVICE, PASSED_NO_LANES, PASSED_REDONE,
     PASSED_REASONS,
 };
 

@@ -234,6 +234,17 @@ bool hosts_meet(const struct lanes *lanes, struct meeting *meeting, char why[CAU
     return good;
 }
 
+uint32_t *hosts_of_ranks(const struct meeting *meeting, int size)
+{
+    uint32_t *hosts = calloc((size_t)size, sizeof *hosts);
+    if (hosts == NULL)
+        abort(); /* as in lanes_create */
+    for (int i = 0; i < size; i++)
+        while (meeting->host_leaders[hosts[i]] != meeting->leaders[i])
+            hosts[i]++;
+    return hosts;
+}
+
 void hosts_part(struct meeting *meeting)
 {
     for (uint32_t i = 0; meeting->leader_socket < 0 && i < meeting->member_count; i++) {

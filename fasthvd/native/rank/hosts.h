@@ -37,6 +37,8 @@ struct meeting {
 
 /* Fills the meeting. False: agreed on all ranks not to have lanes, with the same reason. */
 bool hosts_meet(const struct lanes *lanes, struct meeting *meeting, char why[CAUSE_BYTES]);
+/* The number of each rank's host; to be freed. */
+uint32_t *hosts_of_ranks(const struct meeting *meeting, int size);
 void hosts_part(struct meeting *meeting);
 /* The first rank's error among `n` records of `stride` bytes that begin with `uint32_t ok` and have a text at `text`. */
 bool all_ok(const void *records, int n, size_t stride, size_t text, const struct card *cards, char why[CAUSE_BYTES]);

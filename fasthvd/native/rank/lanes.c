@@ -44,6 +44,7 @@ struct lanes *lanes_create(const struct settings *settings, const struct transpo
         lanes->local_ranks = meeting.member_count;
         lanes->local = meeting.local;
         lanes->leader = meeting.leader_socket < 0;
+        lanes->hosts_of_ranks = hosts_of_ranks(&meeting, transport->size);
         good = start_lanes(lanes, &meeting, why);
     }
     hosts_part(&meeting);
@@ -104,6 +105,7 @@ void lanes_close(struct lanes *lanes)
     area_close(&lanes->input);
     area_close(&lanes->result);
     area_close(&lanes->board_area);
+    free(lanes->hosts_of_ranks);
     free(lanes);
 }
 

@@ -51,12 +51,14 @@ struct lanes {
     struct transport transport;
     char host_name[NAME_BYTES];
     uint32_t hosts, host, local_ranks, local;
+    uint32_t *hosts_of_ranks;
     bool leader;
     bool read_in_place; /* the lanes read this rank's memory; else it copies its input for them */
     uint8_t sample[TOKEN_BYTES];
     int started;    /* lanes per host that were started */
     uint64_t alive; /* bit i: lane i works on every host */
     int limit;      /* use at most so many */
+    uint32_t number; /* of the ranks; part of every frame */
     struct lane_end ends[LANES_MAX];
     struct area input, result, board_area;
     struct lane_board *board;
@@ -67,8 +69,7 @@ struct lanes {
 
 /* NULL when no lane could be started on every host; `why` says what was agreed to be the reason, the same on all. */
 struct lanes *lanes_create(const struct settings *settings, const struct transport *transport, char why[CAUSE_BYTES]);
-enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, uint64_t count, enum element_type type, enum operation op,
-                             uint32_t comm);
+enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, uint64_t count, enum element_type type, enum operation op);
 void lanes_close(struct lanes *lanes);
 int lanes_usable(const struct lanes *lanes);
 /* In a forked child: lets go of what belongs to the parent. */

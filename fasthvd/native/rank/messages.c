@@ -129,8 +129,9 @@ bool messages_agree(uint64_t digest, int64_t timeout_ns, char why[CAUSE_BYTES])
 bool messages_open(mpi_handle comm, struct mpi_group *group)
 {
     const struct mpi *mpi = mpi_library();
-    group->comm = 0;
-    return mpi->dup(comm, &group->comm) == MPI_SUCCESS_ && mpi->rank(group->comm, &group->rank) == MPI_SUCCESS_ &&
+    *group = (struct mpi_group){.comm = 0};
+    /* Not a duplicate: that would copy the program's attributes and run its callbacks. */
+    return mpi->rank(comm, &group->rank) == MPI_SUCCESS_ && mpi->split(comm, 0, group->rank, &group->comm) == MPI_SUCCESS_ &&
            mpi->size(group->comm, &group->size) == MPI_SUCCESS_;
 }
 

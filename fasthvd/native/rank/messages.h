@@ -8,7 +8,7 @@
  * so this must not be a collective call. The same answer on every rank that takes part. */
 bool messages_agree(uint64_t digest, int64_t timeout_ns, char why[CAUSE_BYTES]);
 
-/* A transport over a private duplicate of `comm` (collective). */
+/* A transport over a private communicator of the ranks of `comm` (collective). */
 struct mpi_group {
     mpi_handle comm;
     int rank, size;

@@ -16,6 +16,7 @@ static void resolve(void)
         const char *name;
     } names[] = {
         {&m->allreduce, "MPI_Allreduce"},
+        {&m->allreduce_c, "MPI_Allreduce_c"},
         {&m->init, "MPI_Init"},
         {&m->init_thread, "MPI_Init_thread"},
         {&m->finalize, "MPI_Finalize"},
@@ -28,7 +29,14 @@ static void resolve(void)
         {&m->rank, "PMPI_Comm_rank"},
         {&m->size, "PMPI_Comm_size"},
         {&m->compare, "PMPI_Comm_compare"},
-        {&m->dup, "PMPI_Comm_dup"},
+        {&m->split, "PMPI_Comm_split"},
+        {&m->test_inter, "PMPI_Comm_test_inter"},
+        {&m->group, "PMPI_Comm_group"},
+        {&m->group_free, "PMPI_Group_free"},
+        {&m->translate, "PMPI_Group_translate_ranks"},
+        {&m->create_keyval, "PMPI_Comm_create_keyval"},
+        {&m->set_attribute, "PMPI_Comm_set_attr"},
+        {&m->get_attribute, "PMPI_Comm_get_attr"},
         {&m->free, "PMPI_Comm_free"},
         {&m->isend, "PMPI_Isend"},
         {&m->irecv, "PMPI_Irecv"},
@@ -57,8 +65,10 @@ struct mpi *mpi_library(void)
 
 bool mpi_usable(const struct mpi *mpi)
 {
-    return mpi->abi.family != MPI_FAMILY_NONE && mpi->rank && mpi->size && mpi->compare && mpi->dup && mpi->isend && mpi->irecv && mpi->test &&
-           mpi->cancel && mpi->request_free && mpi->allgather && mpi->abort && mpi->call_errhandler && mpi->free && mpi->own_allreduce;
+    return mpi->abi.family != MPI_FAMILY_NONE && mpi->rank && mpi->size && mpi->compare && mpi->split && mpi->free && mpi->test_inter &&
+           mpi->group && mpi->group_free && mpi->translate && mpi->create_keyval && mpi->set_attribute && mpi->get_attribute && mpi->isend &&
+           mpi->irecv && mpi->test && mpi->cancel && mpi->request_free && mpi->allgather && mpi->own_allreduce && mpi->abort &&
+           mpi->call_errhandler;
 }
 
 mpi_handle mpi_clean(const struct mpi *mpi, mpi_handle handle)

@@ -8,15 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MPI_SUCCESS_ = 0, MPI_IDENT_ = 0, MPI_CONGRUENT_ = 1 };
+enum { MPI_SUCCESS_ = 0, MPI_IDENT_ = 0, MPI_CONGRUENT_ = 1, MPI_ERR_COUNT_ = 2, MPI_UNDEFINED_ = -32766 };
 
 typedef int allreduce_function(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
+typedef int allreduce_c_function(const void *, void *, int64_t, mpi_handle, mpi_handle, mpi_handle); /* MPI_Count */
+typedef int copy_attribute_function(mpi_handle, int, void *, void *, void *, int *);
+typedef int delete_attribute_function(mpi_handle, int, void *, void *);
 
 struct mpi {
     struct mpi_abi abi;
     mpi_handle world, byte;
     /* the next wrapper of each name, or the library itself */
     allreduce_function *allreduce;
+    allreduce_c_function *allreduce_c; /* NULL in an MPI before 4.0, and in Open MPI 5 */
     int (*init)(int *, char ***);
     int (*init_thread)(int *, char ***, int, int *);
     int (*finalize)(void);
@@ -30,7 +34,14 @@ struct mpi {
     int (*rank)(mpi_handle, int *);
     int (*size)(mpi_handle, int *);
     int (*compare)(mpi_handle, mpi_handle, int *);
-    int (*dup)(mpi_handle, mpi_handle *);
+    int (*split)(mpi_handle, int, int, mpi_handle *);
+    int (*test_inter)(mpi_handle, int *);
+    int (*group)(mpi_handle, mpi_handle *);
+    int (*group_free)(mpi_handle *);
+    int (*translate)(mpi_handle, int, const int *, mpi_handle, int *);
+    int (*create_keyval)(copy_attribute_function *, delete_attribute_function *, int *, void *);
+    int (*set_attribute)(mpi_handle, int, void *);
+    int (*get_attribute)(mpi_handle, int, void *, int *);
     int (*free)(mpi_handle *);
     int (*isend)(const void *, int, mpi_handle, int, int, mpi_handle, mpi_handle *);
     int (*irecv)(void *, int, mpi_handle, int, int, mpi_handle, mpi_handle *);

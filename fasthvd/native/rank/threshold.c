@@ -20,7 +20,7 @@ static bool time_once(struct lanes *lanes, struct mpi_group *group, float *data,
     if (!lanes->transport.vote(group, ballot, lanes->settings.timeout_ns, why)) /* all start together */
         return false;
     int64_t begin = now_ns();
-    bool good = over_lanes ? lanes_allreduce(lanes, data, data, (uint64_t)bytes / 4, T_FLOAT32, OP_SUM, 0) == OUTCOME_DONE
+    bool good = over_lanes ? lanes_allreduce(lanes, data, data, (uint64_t)bytes / 4, T_FLOAT32, OP_SUM) == OUTCOME_DONE
                            : mpi->own_allreduce(mpi->abi.in_place, data, (int)(bytes / 4), mpi->abi.constant[K_FLOAT],
                                                 mpi->abi.constant[K_SUM], group->comm) == MPI_SUCCESS_;
     int64_t spent = now_ns() - begin;

@@ -1,7 +1,9 @@
 /* The MPI functions that libfasthvd.so stands in front of. Inert unless FASTHVD_AUX is set and MPI is initialised. */
 #define _GNU_SOURCE
-#include "mpi.h"
+#include "communicators.h"
 #include "world.h"
+
+#include <limits.h>
 
 #define API __attribute__((visibility("default")))
 enum { MPI_ERR_INTERN_ = 17 };
@@ -41,17 +43,32 @@ API int MPI_Allreduce(const void *send, void *recv, int count, mpi_handle type, 
     return status;
 }
 
+/* Only in MPI 4; who asks whether it is there (mpi4py) finds it in any MPI, so it must work with any. */
+API int MPI_Allreduce_c(const void *send, void *recv, int64_t count, mpi_handle type, mpi_handle op, mpi_handle comm)
+{
+    struct mpi *mpi = mpi_library();
+    int status;
+    if (world_allreduce(send, recv, count, type, op, comm, &status))
+        return status;
+    if (mpi->allreduce_c != 0)
+        return mpi->allreduce_c(send, recv, count, type, op, comm);
+    if (count <= INT_MAX)
+        return mpi->allreduce(send, recv, (int)count, type, op, comm);
+    mpi->call_errhandler(comm, MPI_ERR_COUNT_);
+    return MPI_ERR_COUNT_;
+}
+
 API int MPI_Comm_free(mpi_handle *comm)
 {
     struct mpi *mpi = mpi_library();
-    world_drop_communicator(mpi_at(mpi, comm));
+    communicator_drop(mpi_at(mpi, comm));
     return mpi->comm_free(comm);
 }
 
 API int MPI_Comm_disconnect(mpi_handle *comm)
 {
     struct mpi *mpi = mpi_library();
-    world_drop_communicator(mpi_at(mpi, comm));
+    communicator_drop(mpi_at(mpi, comm));
     return mpi->comm_disconnect(comm);
 }
 
