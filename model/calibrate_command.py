@@ -101,6 +101,8 @@ def _print(calibration: Calibration) -> None:
     for kind, values in calibration.residuals.items():
         worst = max(values, key=abs)
         answer.stdout.print(f"fit error of {kind}: worst {worst:+.1%} of {len(values)}")
+    if calibration.disturbed:
+        answer.stdout.print(f"disturbed: {calibration.disturbed}")
     for note in calibration.notes:
         answer.stdout.print(f"note: {note}")
     meanings = [n for n, e in calibration.entries.items() if not e.identified and n in INFO]

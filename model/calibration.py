@@ -20,7 +20,8 @@ from ..errors import UserError
 from .cluster import Cluster
 from .parameters import INFO, Parameters
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 added ``disturbed``."""
 NETWORK_UNITS = {"flow_cap_bits_per_s": "bit/s", "nic_bits_per_s": "bit/s"}
 Z90 = 1.6448536269514722
 """Half width of a normal 90 % interval in standard deviations."""
@@ -45,7 +46,8 @@ class Calibration:
     ``entries`` has every field of `Parameters` and, where a trace or probe gave them, ``nic_bits_per_s`` and
     ``flow_cap_bits_per_s``. ``covariance`` belongs to ``fitted_names``. ``model_error`` is the relative
     standard deviation of a step time that remains when all parameters are right; ``residuals`` are relative
-    errors of the fit by kind of data; ``notes`` are sentences for the user.
+    errors of the fit by kind of data; ``notes`` are sentences for the user. ``disturbed`` says, with its evidence, that
+    other programs ran beside the trial (already in ``model_error``); None: nothing like it was seen.
     """
 
     entries: dict[str, Fitted]
@@ -58,6 +60,7 @@ class Calibration:
     model_error: float = 0.10
     residuals: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    disturbed: str | None = None
 
     @classmethod
     def prior(cls) -> Calibration:

@@ -22,6 +22,7 @@ from scipy import optimize
 from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
+from .disturbance import disturbance
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
@@ -101,6 +102,8 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         if name not in entries:
             value = float(getattr(Parameters(), name))
             entries[name] = Fitted(value, info.unit, value / info.factor, value * info.factor, False, "prior")
+    disturbed = disturbance(trace, seen, probe)
+    model_error = math.hypot(fit.model_error, _INFERRED_ERROR if seen.inferred else 0.0)
     calibration = Calibration(
         entries=entries,
         fitted_names=fit.names,
@@ -109,9 +112,10 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         ranks_per_host=place.ranks_per_host,
         cores=place.cores,
         latency_s=place.latency_s,
-        model_error=math.hypot(fit.model_error, _INFERRED_ERROR) if seen.inferred else fit.model_error,
+        model_error=math.hypot(model_error, disturbed.sigma if disturbed else 0.0),
         residuals=fit.residuals,
         notes=_notes(entries, probe, seen.inferred),
+        disturbed=disturbed.sentence if disturbed else None,
     )
     return _checked_on_itself(trace, seen, calibration)
 

@@ -35,7 +35,8 @@ def residual_page(calibration: Calibration) -> str:
     plots = errors.to_html(full_html=False, include_plotlyjs=True) + spread.to_html(
         full_html=False, include_plotlyjs=False
     )
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in calibration.notes)
+    sentences = [*([calibration.disturbed] if calibration.disturbed else []), *calibration.notes]
+    notes = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Calibration</title></head>"
         f"<body style='font-family:sans-serif'><h1>Calibration</h1>{plots}<ul>{notes}</ul></body></html>\n"

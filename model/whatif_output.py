@@ -59,6 +59,7 @@ def show(grid: Grid, answers: Sequence[Answer], wanted: Wanted) -> None:
             "format_version": FORMAT_VERSION,
             "workload": grid.workload.name,
             "source": grid.workload.source,
+            "disturbed": grid.calibration.disturbed,
             "settings": [one.to_json(wanted.price, wanted.epoch) for one in answers],
         }
         if best is not None:
@@ -81,6 +82,8 @@ def show(grid: Grid, answers: Sequence[Answer], wanted: Wanted) -> None:
     if wanted.quiet or wanted.json_target == "-":
         return
     answer.stdout.print(_headline(grid.workload))
+    if grid.calibration.disturbed:
+        answer.stdout.print(f"disturbed: {grid.calibration.disturbed}")
     if best is not None:
         _print_best(best)
     else:
