@@ -5,7 +5,7 @@ For each case in turn:
 1. its calibration run, unless an earlier case had the same;
 2. predictions for all its counts, written down before any of its runs;
 3. one job a visit, in which the lane counts alternate; every second job visits them in the opposite order;
-4. where a count is noisy or something disturbed it, up to two more jobs with these counts.
+4. where a count is noisy or something disturbed it, up to `repeats` more jobs with these counts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from .trust import SPREAD, needs_another, visits_of
 from .trust import Visit as TraceSteps
 
 MAX_FAILURES = 2
-MAX_REPEATS = 2
-CALIBRATION_TRIES = 2
+REPEATS = 2
 
 
 class JobFailed(Exception):
@@ -47,17 +46,25 @@ class JobFailed(Exception):
 class Campaign:
     """A suite on its way; `folder` keeps the log, the calibrations and what the jobs said."""
 
-    def __init__(self, suite: Suite, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, suite: Suite, folder: Path, say: Callable[[str], None], *, repeats: int = REPEATS
+    ) -> None:
         self.suite = suite
         self.folder = folder
         self.say = say
+        self.repeats = repeats
         folder.mkdir(parents=True, exist_ok=True)
         self.records = Records.open(folder, suite, say)
-        self._cores = len(os.sched_getaffinity(0))
+        self._cores = os.cpu_count() or 1
         self._scenarios: dict[str, tuple[Scenario, Calibration]] = {}
 
-    def run(self, budget_s: float | None = None) -> bool:
-        """Run what is not in the log yet; False when `budget_s` ended it before the last case."""
+    def run(
+        self, budget_s: float | None = None, after_case: Callable[[Records], None] = lambda _: None
+    ) -> bool:
+        """Run what is not in the log yet; False when `budget_s` ended it before the last case.
+
+        `after_case` gets the log after each case: the page is there early.
+        """
         start_s = time.monotonic()
         for number, case in enumerate(self.suite.cases, 1):
             if self._finished(case):
@@ -73,6 +80,7 @@ class Campaign:
                 self._case(case)
             except JobFailed as failure:
                 self.say(f"gave up '{case.name}': {failure}")
+            after_case(self.records)
         return True
 
     def _finished(self, case: Case) -> bool:
@@ -106,7 +114,7 @@ class Campaign:
 
     def _calibrate(self, run: CalibrationRun) -> None:
         tried = self.records.of("calibration", name=run.name)
-        while not any(line["trusted"] for line in tried) and len(tried) < CALIBRATION_TRIES:
+        while not any(line["trusted"] for line in tried) and len(tried) < 1 + min(1, self.repeats):
             self.say(f"calibration run '{run.name}': {run.training.describe()}; {run.place.describe()}")
             folder = self._fresh(Path("calibrations") / f"{_plain(run.name)}-{len(tried) + 1}")
             words = [sys.executable, "-m", "vsketchdlc.validation.calibrating", str(folder)]
@@ -156,7 +164,7 @@ class Campaign:
             self._visit(case, lab, case.counts)
         if case.stock_check and not self.records.of("run", scenario=case.name, preloaded=False):
             self._visit(case, lab, (0,), preloaded=False)
-        while len(self._runs(case)) < case.visits + MAX_REPEATS:
+        while len(self._runs(case)) < case.visits + self.repeats:
             noisy = [aux for aux in case.counts if self._noisy(case, aux)]
             if not noisy:
                 return

@@ -11,6 +11,7 @@ from .. import answer
 from ..errors import UserError
 from .demo_command import demo
 from .doctor_command import doctor
+from .validate_command import validate
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(lab, name="lab")
     app.command()(doctor)
     app.command()(demo)
+    app.command()(validate)
 
 
 def lab_run(

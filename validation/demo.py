@@ -20,8 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from ..errors import BadNews, UserError
+from ..errors import BadNews
 from .lab import Lab, LabSpec, missing_rights
+from .lab_runs import run_on_h0
+from .live import demand_live
 
 AUX_MAX = 6
 TRACED_STEPS = 8
@@ -134,11 +136,9 @@ class LabPlace:
     def run(self, command: Sequence[str]) -> int:
         """Run `command` on h0; again when two big flows shared one per-flow cap, which no real network does."""
         for _ in range(VOID_RUNS):
-            self._lab.forget_flows()
-            status = self._lab.run("h0", list(command), stdout=sys.stderr).returncode
-            collisions = self._lab.collisions()
+            status, collisions = run_on_h0(self._lab, command, output=sys.stderr)
             if status != 0 or not collisions:
-                return int(status)
+                return status
             self._say(f"void: {collisions[0]}")
         raise BadNews(f"{VOID_RUNS} runs in a row were void: flows shared one per-flow cap of the lab")
 
@@ -197,7 +197,7 @@ def run_demo(output: Path, say: Callable[[str], None]) -> DemoResult:
 
     Raises UserError when MXNet or Horovod is missing, BadNews when a stage fails.
     """
-    _check_live()
+    demand_live("the demo trains for real and")
     with demo_place(output, say) as place:
         for sentence in (place.description, *place.limits):
             say(sentence)
@@ -224,16 +224,6 @@ def counts_to_measure(chosen: int) -> list[int]:
     return sorted({0, chosen, *list(dict.fromkeys(others))[:wanted]})
 
 
-def _check_live() -> None:
-    probe = subprocess.run(
-        [sys.executable, "-c", "import horovod.mxnet"], capture_output=True, text=True, check=False
-    )
-    if probe.returncode != 0:
-        raise UserError(
-            "the demo trains for real and needs mxnet and Horovod: type 'make demo' in the repository, which sets them up"
-        )
-
-
 def _training(steps: int, result: Path) -> list[str]:
     options = {"--model": "alexnet", "--batch": str(BATCH), "--steps": str(steps), "--json": str(result)}
     return [sys.executable, str(TRAINING), *(word for pair in options.items() for word in pair)]
@@ -242,7 +232,17 @@ def _training(steps: int, result: Path) -> list[str]:
 def _tune(place: Place, output: Path, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"trial of {TRACED_STEPS} traced steps, lane probe, calibration")
     answer = output / "tune.json"
-    words = [sys.executable, "-m", "vsketchdlc", "tune", "--dry-run", "--quiet", "--aux-max", str(AUX_MAX)]
+    words = [
+        sys.executable,
+        "-m",
+        "vsketchdlc",
+        "tune",
+        "--dry-run",
+        "--no-cache",
+        "--quiet",
+        "--aux-max",
+        str(AUX_MAX),
+    ]
     words += ["--trial-steps", str(TRACED_STEPS), "--output", str(output), "--json", str(answer), "--"]
     status = place.run([*words, *place.mpirun, *_training(1000, output / "trial.json")])
     if status != 0:

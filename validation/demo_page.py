@@ -9,20 +9,14 @@ from plotly.offline import get_plotlyjs
 
 from ..units import format_seconds
 from .demo import DemoResult
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2rem }
-table { border-collapse: collapse } td, th { padding: .3rem 1rem; border-bottom: 1px solid #ddd; text-align: right }
-tr.chosen { background: #e8f4e8; font-weight: 600 } .limits { color: #666; font-size: .9rem } pre { overflow-x: auto }
-"""
+from .page_style import STYLE
 
 
 def demo_page(result: DemoResult, breakdown: str) -> str:
     """The page as HTML text; `breakdown` is the tracer's text report of the stock run."""
     limits = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in result.limits)
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>vsketchdlc demo</title>
-<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body>
+<style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>
 <h1>AlexNet over two hosts: {result.speedup:.2f} times faster with {result.chosen_aux} lanes</h1>
 <p>{html.escape(result.lab)}. Real MXNet, Horovod, Open MPI and TCP. {html.escape(result.reason)}</p>
 {_figure(result)}

@@ -34,15 +34,7 @@ class Records:
 
         Raises UserError when the log is of another suite, another version, or damaged.
         """
-        path = folder / FILE_NAME
-        head = {
-            "kind": "suite",
-            "format_version": FORMAT_VERSION,
-            "suite": suite.name,
-            "digest": suite.digest,
-            "vsketchdlc": __version__,
-            "cores": os.cpu_count(),
-        }
+        path, head = folder / FILE_NAME, _head(suite)
         if not path.exists():
             records = cls(path, [])
             records.append(head)
@@ -57,12 +49,16 @@ class Records:
         return cls(path, lines)
 
     @classmethod
-    def read(cls, folder: Path) -> Records:
-        """The log in `folder` as it is, for its answer only. Raises UserError when there is none."""
+    def read(cls, folder: Path, suite: Suite) -> Records:
+        """The log in `folder` as it is, for its answer only; raises UserError as `open` does, and when there is none."""
         path = folder / FILE_NAME
         if not path.exists():
-            raise UserError(f"{folder} has no {FILE_NAME}; run 'vsketchdlc validate -o {folder}' first")
-        return cls(path, _whole_lines(path, lambda _: None))
+            raise UserError(f"{folder} has no {FILE_NAME}; leave out --report to run the suite first")
+        lines = _whole_lines(path, lambda _: None, mend=False)
+        if not lines:
+            raise UserError(f"{path} is empty; leave out --report to run the suite first")
+        _same(lines[0], _head(suite), path)
+        return cls(path, lines)
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line and have it on the disk before anything else happens."""
@@ -87,7 +83,18 @@ class Records:
         ]
 
 
-def _whole_lines(path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _head(suite: Suite) -> dict[str, Any]:
+    return {
+        "kind": "suite",
+        "format_version": FORMAT_VERSION,
+        "suite": suite.name,
+        "digest": suite.digest,
+        "vsketchdlc": __version__,
+        "cores": os.cpu_count(),
+    }
+
+
+def _whole_lines(path: Path, say: Callable[[str], None], *, mend: bool = True) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     lines: list[dict[str, Any]] = []
     raw = text.splitlines(keepends=True)
@@ -100,7 +107,8 @@ def _whole_lines(path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]
             lines.append(data)
         elif number == len(raw):
             say(f"the last line of {path} is half-written: it is dropped and its run done again")
-            path.write_text("".join(raw[:-1]), encoding="utf-8")
+            if mend:
+                path.write_text("".join(raw[:-1]), encoding="utf-8")
         else:
             raise UserError(
                 f"{path}: line {number} is damaged; remove the line, or choose another folder with -o"

@@ -235,8 +235,9 @@ def _case_json(score: CaseScore) -> dict[str, Any]:
     }
 
 
-def score(suite: Suite, records: Records, cores: int) -> Score:
-    """What the log says of the suite; `cores` are those of the machine the runs were on."""
+def score(suite: Suite, records: Records) -> Score:
+    """What the log says of the suite."""
+    cores = int(records.of("suite")[0]["cores"])
     cases, missing = [], []
     for case in suite.cases:
         runs = records.of("run", scenario=case.name, preloaded=True)
@@ -298,13 +299,14 @@ def _notes(points: Sequence[Point]) -> list[str]:
         ("noisy", lambda seen: seen.noisy),
     ]
     for what, reason in reasons:
-        said += [f"{_lanes(p.aux)} {what}: {reason(p.measured)}" for p in points if reason(p.measured)]
+        said += [f"{lanes(p.aux)} {what}: {reason(p.measured)}" for p in points if reason(p.measured)]
     return said + [
-        f"{_lanes(p.aux)}: {p.measured.left_out} disturbed visit{'' if p.measured.left_out == 1 else 's'} left out"
+        f"{lanes(p.aux)}: {p.measured.left_out} disturbed visit{'' if p.measured.left_out == 1 else 's'} left out"
         for p in points
         if p.measured.left_out
     ]
 
 
-def _lanes(aux: int) -> str:
+def lanes(aux: int) -> str:
+    """``stock``, ``1 lane``, ``4 lanes``."""
     return "stock" if aux == 0 else f"{aux} lane{'' if aux == 1 else 's'}"
