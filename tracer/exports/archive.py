@@ -20,7 +20,7 @@ from ...errors import UserError
 from ..trace import Trace
 from .packets import Drawing, write_packets
 from .perfetto import COSTS, DEFAULT_LIMIT_BYTES
-from .picture import CounterPoint, Picture, Slice, open_picture
+from .picture import CounterPoint, Picture, Slices, open_picture
 from .timeline import Process
 from .whole_file import WrittenFile, export_file
 from .window import choose, told
@@ -29,7 +29,7 @@ MANIFEST = "perfetto_manifest.json"
 CLOCK = "BOOTTIME"
 """What Perfetto takes stamps for that name no clock; ours are CLOCK_MONOTONIC, without the time asleep."""
 
-_Drawn = TypeVar("_Drawn", Slice, CounterPoint)
+_Drawn = TypeVar("_Drawn", Slices, CounterPoint)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def manifest(members: list[Member], run: str) -> dict[str, Any]:
 def _write_members(archive: zipfile.ZipFile, picture: Picture, members: list[Member]) -> tuple[int, int]:
     points = picture.counters(ahead=True)
     slices = picture.slices()
-    held_slices: list[Slice] = []
+    held_slices: list[Slices] = []
     held_points: list[CounterPoint] = []
     slice_count = size = 0
     for member in members:
@@ -128,7 +128,7 @@ def _write_members(archive: zipfile.ZipFile, picture: Picture, members: list[Mem
         drawing = Drawing(
             member.processes,
             picture.notes,
-            _of(pids, slices, held_slices, lambda piece: piece.track.pid),
+            _of(pids, slices, held_slices, lambda some: some.pid),
             _of(pids, points, held_points, lambda point: point.pid),
             shift_ns,
         )

@@ -21,18 +21,16 @@ COLLECTIVES = (
 
 REQUESTS = (Kind.KV_REQUEST, Kind.KV_RESPONSE)
 
-_ARGUMENTS = ", ".join(
-    f"""'"{name}":' || to_json("{name}")"""
-    for name in ("step", "tensor", "layer", "bucket", "bytes", "peer", "flow", "offset", "lane")
-)
+ARGUMENTS = ("step", "tensor", "layer", "bucket", "bytes", "peer", "flow", "offset", "lane")
+"""Columns of a slice that viewers show beside its name and time, where they are not null."""
 
 SLICES = f"""
 select pid, label, min(kind_order) over (partition by pid, label) as label_order, nests, t0, t1, name, kind,
-    '{{' || concat_ws(',', {_ARGUMENTS}) || '}}' as arguments, arrow_out, arrows_in, arrows_through
+    {", ".join(f'"{name}"' for name in ARGUMENTS)}, arrow_out, arrows_in, arrows_through
 from arrowed order by pid, label_order, label, t0, t1 desc, kind_order
 """
-"""Every slice, track after track, each in order of time; `arguments` is a JSON object, arrows are
-numbers, 0 for none, or texts of numbers with commas."""
+"""Every slice, track after track, each in order of time; arrows are numbers, 0 for none, or texts of numbers with
+commas."""
 
 
 def define_arrows(connection: duckdb.DuckDBPyConnection) -> None:

@@ -3,20 +3,21 @@
 Trace viewers want the slices of one thread to *nest*: two of them are apart, or one holds the other. Intervals
 that overlap in part (concurrent transfers, tensors that wait at the same time) therefore go to another lane.
 Both kinds of lanes are given the intervals of one track in order of start, the longest first on a tie, and answer
-with the number of the lowest lane (from 0) that takes the interval [start, end).
+with the number of the lowest lane (from 0) that takes each interval [start, end).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Protocol
 
 
 class Lanes(Protocol):
     """Gives each interval of one track a lane."""
 
-    def place(self, start_ns: int, end_ns: int) -> int:
-        """Number of the lane for the interval [start_ns, end_ns)."""
+    def place_all(self, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> list[int]:
+        """Numbers of the lanes for the next intervals [start, end)."""
 
 
 class NestedLanes:
@@ -26,16 +27,22 @@ class NestedLanes:
         self._depth_limit = depth_limit
         self._open_ends: list[list[int]] = []
 
-    def place(self, start_ns: int, end_ns: int) -> int:
-        """Number of the lane for the interval [start_ns, end_ns)."""
-        for number, open_ends in enumerate(self._open_ends):
-            while open_ends and open_ends[-1] <= start_ns:
-                open_ends.pop()
-            if not open_ends or (open_ends[-1] >= end_ns and len(open_ends) < self._depth_limit):
-                open_ends.append(end_ns)
-                return number
-        self._open_ends.append([end_ns])
-        return len(self._open_ends) - 1
+    def place_all(self, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> list[int]:
+        """Numbers of the lanes for the next intervals [start, end)."""
+        lanes, depth_limit = self._open_ends, self._depth_limit
+        numbers = []
+        for start_ns, end_ns in zip(starts_ns, ends_ns, strict=True):
+            for number, open_ends in enumerate(lanes):
+                while open_ends and open_ends[-1] <= start_ns:
+                    open_ends.pop()
+                if not open_ends or (open_ends[-1] >= end_ns and len(open_ends) < depth_limit):
+                    open_ends.append(end_ns)
+                    numbers.append(number)
+                    break
+            else:
+                numbers.append(len(lanes))
+                lanes.append([end_ns])
+        return numbers
 
 
 class SingleLanes:
@@ -46,14 +53,18 @@ class SingleLanes:
         self._free: list[int] = []
         self._count = 0
 
-    def place(self, start_ns: int, end_ns: int) -> int:
-        """Number of the lane for the interval [start_ns, end_ns)."""
-        while self._busy and self._busy[0][0] <= start_ns:
-            heapq.heappush(self._free, heapq.heappop(self._busy)[1])
-        if self._free:
-            number = heapq.heappop(self._free)
-        else:
-            number = self._count
-            self._count += 1
-        heapq.heappush(self._busy, (end_ns, number))
-        return number
+    def place_all(self, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> list[int]:
+        """Numbers of the lanes for the next intervals [start, end)."""
+        busy, free = self._busy, self._free
+        numbers = []
+        for start_ns, end_ns in zip(starts_ns, ends_ns, strict=True):
+            while busy and busy[0][0] <= start_ns:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            if free:
+                number = heapq.heappop(free)
+            else:
+                number = self._count
+                self._count += 1
+            heapq.heappush(busy, (end_ns, number))
+            numbers.append(number)
+        return numbers

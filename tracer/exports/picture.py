@@ -7,18 +7,24 @@ a trace of ten million events needs little more memory here than one of ten thou
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..schema import Kind
 from ..trace import HostInfo, Trace, batches
-from .arrows import SLICES, define_arrows
+from .arrows import ARGUMENTS, SLICES, define_arrows
 from .lanes import Lanes, NestedLanes, SingleLanes
 from .timeline import COUNTERS, Process, define_drawn, define_timeline
+
+Integers = npt.NDArray[np.int64]
 
 EXTRA_PID_BASE = 100_000
 """Processes without a rank (lanes, servers) are numbered from here; a rank's number is its pid."""
@@ -34,29 +40,31 @@ class Track:
     order: int
 
 
-class Slice(NamedTuple):
-    """One interval on one track, in ns after the picture's base; it is never shorter than 1 ns.
+@dataclass(frozen=True)
+class Slices:
+    """Some slices of one process, a column for each of their facts; times are ns after the picture's base.
 
-    Arrows are numbers from 1 up. One leaves a slice at its end, when it is about something that was waited for, or at
-    its start (`arrow_out`, 0 for none); others pass through its start (`arrows_through`) or end there (`arrows_in`).
-    `arguments` is the text of a JSON object with whatever else is known: step, tensor, layer, bucket, bytes, peer,
-    flow, offset, lane.
+    `track` are places in `tracks`, the rows of this process known so far; no slice is shorter than 1 ns. `facts` has
+    the columns name, kind and `arrows.ARGUMENTS`, and the arrows: numbers from 1 up. One leaves a slice (`arrow_out`,
+    0 for none) at its end, when it is about something that was waited for, or at its start; others pass through its
+    start (`arrows_through`) or end there (`arrows_in`), as texts of numbers with commas.
     """
 
-    track: Track
-    start_ns: int
-    end_ns: int
-    name: str
-    kind: str
-    arguments: str
-    arrow_out: int = 0
-    arrows_in: tuple[int, ...] = ()
-    arrows_through: tuple[int, ...] = ()
+    pid: int
+    tracks: list[Track]
+    track: Integers
+    start_ns: Integers
+    end_ns: Integers
+    facts: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.track)
 
     @property
-    def arrow_out_ns(self) -> int:
-        """When the arrow leaves: a gradient is ready when its waiting ends, a send puts bytes out from its start."""
-        return self.end_ns - 1 if self.kind == Kind.READY else self.start_ns
+    def arrow_out_ns(self) -> Integers:
+        """When an arrow leaves: a gradient is ready when its waiting ends, a send puts bytes out from its start."""
+        waited = pc.equal(self.facts["kind"], Kind.READY.value).to_numpy(zero_copy_only=False)
+        return np.where(waited, self.end_ns - 1, self.start_ns)
 
 
 class CounterPoint(NamedTuple):
@@ -107,26 +115,26 @@ class Picture:
         rows = self.connection.execute("select pid from drawn union select pid from counted").fetchall()
         return {pid for (pid,) in rows}
 
-    def slices(self) -> Iterator[Slice]:
+    def slices(self) -> Iterator[Slices]:
         """All slices: track after track, each in order of time, the enclosing one first."""
-        place: tuple[int, str] | None = None
-        lanes: Lanes = NestedLanes()
-        tracks: list[Track] = []
-        tids: dict[int, int] = {}
-        base = self.base_ns
-        for pid, label, order, nests, t0, t1, name, kind, arguments, out, into, through in _rows(
-            batches(self.connection, SLICES)
-        ):
-            if place != (pid, label):
-                place, tracks = (pid, label), []
-                lanes = NestedLanes() if nests else SingleLanes()
-            number = lanes.place(t0, t1)
-            if number == len(tracks):
-                tids[pid] = tids.get(pid, 0) + 1
-                title = label if number == 0 else f"{label} ({number + 1})"
-                tracks.append(Track(pid, tids[pid], title, order * 1000 + min(number, 999)))
-            arrows = (_numbers(into), _numbers(through)) if into or through else ((), ())
-            yield Slice(tracks[number], t0 - base, t1 - base, name, kind, arguments, out, *arrows)
+        rows = _Rows()
+        for piece in batches(self.connection, SLICES):
+            facts = piece.select(["name", "kind", *ARGUMENTS, "arrow_out", "arrows_in", "arrows_through"])
+            pids = piece["pid"].to_numpy()
+            starts, ends = piece["t0"].to_numpy(), piece["t1"].to_numpy()
+            track = rows.place(piece, starts, ends)
+            edges = [0, *(np.flatnonzero(np.diff(pids)) + 1).tolist(), len(pids)]
+            for first, last in itertools.pairwise(edges):
+                some = slice(first, last)
+                pid = int(pids[first])
+                yield Slices(
+                    pid,
+                    rows.tracks[pid],
+                    track[some],
+                    starts[some] - self.base_ns,
+                    ends[some] - self.base_ns,
+                    facts.slice(first, last - first),
+                )
 
     def counters(self, *, ahead: bool = False) -> Iterator[CounterPoint]:
         """All counter values, series after series, each in order of time; finite numbers only.
@@ -142,8 +150,33 @@ class Picture:
             yield CounterPoint(pid, name, time_ns - self.base_ns, value)
 
 
-def _numbers(text: str | None) -> tuple[int, ...]:
-    return tuple(map(int, text.split(","))) if text else ()
+class _Rows:
+    """Gives each slice the row of its process on which it is drawn."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[int, list[Track]] = {}
+        self._place: tuple[int, str] | None = None
+        self._lanes: Lanes = NestedLanes()
+        self._first = 0  # of this label's rows among those of its process
+
+    def place(self, piece: pa.RecordBatch, starts: Integers, ends: Integers) -> Integers:
+        """For each slice of `piece` the place of its row in ``tracks[pid]``."""
+        pids, labels = piece["pid"].to_numpy(), piece["label"].dictionary_encode().indices.to_numpy()
+        changes = (np.flatnonzero((np.diff(pids) != 0) | (np.diff(labels) != 0)) + 1).tolist()
+        placed = np.empty(len(pids), dtype=np.int64)
+        for first, last in itertools.pairwise([0, *changes, len(pids)]):
+            pid, label = int(pids[first]), piece["label"][first].as_py()
+            tracks = self.tracks.setdefault(pid, [])
+            if self._place != (pid, label):
+                self._place, self._first = (pid, label), len(tracks)
+                self._lanes = NestedLanes() if piece["nests"][first].as_py() else SingleLanes()
+            numbers = self._lanes.place_all(starts[first:last].tolist(), ends[first:last].tolist())
+            for number in range(len(tracks) - self._first, max(numbers) + 1):
+                title = label if number == 0 else f"{label} ({number + 1})"
+                order = piece["label_order"][first].as_py() * 1000 + min(number, 999)
+                tracks.append(Track(pid, len(tracks) + 1, title, order))
+            placed[first:last] = np.array(numbers) + self._first
+        return placed
 
 
 def _rows(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

@@ -64,7 +64,7 @@ def check(data: bytes, *, alone: bool = True) -> Checked:
             assert packet.HasField("timestamp")
             assert packet.track_event.track_uuid in found.tracks, "a row is used before it is introduced"
             events.append((packet.timestamp, position, _event(packet.track_event, tables)))
-        else:
+        elif not packet.HasField("interned_data"):
             raise AssertionError(f"a packet without a payload: {packet}")
     _play(sorted(events, key=lambda event: event[:2]), found)
     _joined(found.slices, alone)

@@ -13,39 +13,43 @@ intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30)), max_size
 )
 
 
+def placed(lanes, pairs):
+    return lanes.place_all([start for start, _ in pairs], [end for _, end in pairs])
+
+
 def test_a_call_inside_a_call_stays_and_a_crossing_one_moves():
     lanes = NestedLanes()
-    assert [lanes.place(*p) for p in [(0, 10), (1, 5), (4, 8), (10, 12)]] == [0, 0, 1, 0]
+    assert placed(lanes, [(0, 10), (1, 5), (4, 8), (10, 12)]) == [0, 0, 1, 0]
 
 
 def test_things_that_wait_side_by_side_never_share_a_lane():
     lanes = SingleLanes()
-    assert [lanes.place(*p) for p in [(0, 10), (1, 5), (4, 8), (5, 6), (10, 12)]] == [0, 1, 2, 1, 0]
+    assert placed(lanes, [(0, 10), (1, 5), (4, 8), (5, 6), (10, 12)]) == [0, 1, 2, 1, 0]
 
 
 def test_what_is_too_deep_for_viewers_moves():
     lanes = NestedLanes(depth_limit=2)
-    assert [lanes.place(0, 10 - i) for i in range(4)] == [0, 0, 1, 1]
+    assert placed(lanes, [(0, 10 - i) for i in range(4)]) == [0, 0, 1, 1]
 
 
 @given(intervals)
 def test_nested_lanes_hold_no_partial_overlap(pairs):
     lanes = NestedLanes()
-    placed = defaultdict(list)
+    taken = defaultdict(list)
     for start, end in pairs:
-        number = lanes.place(start, end)
-        for other_start, other_end in placed[number]:
+        number = placed(lanes, [(start, end)])[0]
+        for other_start, other_end in taken[number]:
             assert other_end <= start or (other_start <= start and end <= other_end)
-        placed[number].append((start, end))
+        taken[number].append((start, end))
 
 
 @given(intervals)
 def test_single_lanes_are_as_few_as_the_most_at_once(pairs):
     lanes = SingleLanes()
-    placed = defaultdict(list)
+    taken = defaultdict(list)
     for start, end in pairs:
-        number = lanes.place(start, end)
-        assert all(other_end <= start for _, other_end in placed[number])
-        placed[number].append((start, end))
+        number = placed(lanes, [(start, end)])[0]
+        assert all(other_end <= start for _, other_end in taken[number])
+        taken[number].append((start, end))
     most = max((sum(s <= t < e for s, e in pairs) for t in range(100)), default=0)
-    assert len(placed) == most
+    assert len(taken) == most
