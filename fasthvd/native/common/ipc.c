@@ -11,6 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+enum { HUGE_BYTES = 2 << 20 };
+
 union fd_space {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int) * IPC_FDS_MAX)];
@@ -95,17 +100,44 @@ void close_all(const int *fds, int n)
             close(fds[i]);
 }
 
+static size_t page_end(size_t bytes)
+{
+    const size_t page = 1 << 16; /* the largest of any architecture */
+    return (bytes + page - 1) / page * page;
+}
+
 bool area_create(struct area *area, const char *name)
 {
     *area = (struct area){.fd = memfd_create(name, MFD_CLOEXEC)};
     return area->fd >= 0;
 }
 
+/* Large areas lie at multiples of a huge page, so that the kernel can map them with huge pages. */
+static void *map_aligned(int fd, size_t bytes)
+{
+    if (bytes < HUGE_BYTES)
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    size_t before = -(uintptr_t)room % HUGE_BYTES;
+    void *at = mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (at == MAP_FAILED) {
+        munmap(room, bytes + HUGE_BYTES);
+        return MAP_FAILED;
+    }
+    if (before > 0)
+        munmap(room, before);
+    munmap(room + before + bytes, HUGE_BYTES - before);
+    return at;
+}
+
 bool area_map(struct area *area, size_t bytes)
 {
     if (bytes <= area->mapped)
         return true;
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, area->fd, 0);
+    bytes = page_end(bytes);
+    void *at = map_aligned(area->fd, bytes);
     if (at == MAP_FAILED)
         return false;
     madvise(at, bytes, MADV_DONTFORK); /* no business of children that the user's code forks */
@@ -116,12 +148,20 @@ bool area_map(struct area *area, size_t bytes)
     return true;
 }
 
+void huge_pages(const void *at, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)at + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES, end = ((uintptr_t)at + bytes) / HUGE_BYTES * HUGE_BYTES;
+    int error = errno;
+    if (end > begin)
+        madvise((void *)begin, end - begin, MADV_COLLAPSE); /* a kernel that cannot leaves them as they are */
+    errno = error;
+}
+
 bool area_grow(struct area *area, size_t bytes)
 {
     if (bytes <= area->mapped)
         return true;
-    const size_t page = 1 << 16;
-    bytes = (bytes + page - 1) / page * page;
+    bytes = page_end(bytes);
     /* Allocated now: memory that runs out is an error here, not a SIGBUS in the middle of a sum. */
     int error;
     do
@@ -131,7 +171,10 @@ bool area_grow(struct area *area, size_t bytes)
         errno = error;
         return false;
     }
-    return area_map(area, bytes);
+    if (!area_map(area, bytes))
+        return false;
+    huge_pages(area->at, bytes);
+    return true;
 }
 
 void area_close(struct area *area)

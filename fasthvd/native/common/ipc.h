@@ -29,4 +29,7 @@ bool area_grow(struct area *area, size_t bytes);
 /* Anyone: maps `bytes` of it. */
 bool area_map(struct area *area, size_t bytes);
 void area_close(struct area *area);
+/* Moves the memory of whole huge pages in [at, at + bytes) into huge pages now, if the kernel can: copies, reads by
+ * another process and sends by page cost half of it and less. */
+void huge_pages(const void *at, size_t bytes);
 #endif

@@ -7,13 +7,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+enum { SPLICE_BYTES = 16 << 10 }; /* smaller payloads are copied: one call less */
+
 struct flow {
     bool in_blocked, out_blocked; /* the socket had nothing more, or took no more */
-    const char *own; /* the own chunk that is being sent */
-    uint64_t own_offset;
+    const struct area *from;      /* the memory of the frame that is being sent */
     int64_t last_move, begin, arrived, next_warning, waited;
 };
 
@@ -42,30 +44,39 @@ static bool receive_some(struct lane *lane, struct flow *flow)
     return true;
 }
 
+/* The payload lies in memory that has a descriptor: its pages go into the connection as they are, without a copy. They
+ * may be written again only when the next host has taken them, and they are: what is written to a chunk's place is made
+ * of what that host has received, or belongs to a job that begins after all hosts have ended this one. */
+static ssize_t send_payload(struct lane *lane, const struct area *from, const struct ring_spans *spans)
+{
+    if (spans->bytes < SPLICE_BYTES)
+        return send(lane->next, from->at + spans->offset, spans->bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    off_t at = (off_t)spans->offset;
+    return sendfile(lane->next, from->fd, &at, spans->bytes);
+}
+
+static ssize_t send_head(struct lane *lane, const struct area *from, const struct ring_spans *spans)
+{
+    struct iovec parts[2] = {{spans->head, spans->head_bytes}, {from->at + spans->offset, spans->bytes}};
+    bool more = spans->bytes >= SPLICE_BYTES;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = more || spans->bytes == 0 ? 1 : 2};
+    return sendmsg(lane->next, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+}
+
 static bool send_some(struct lane *lane, struct flow *flow)
 {
     struct ring_spans spans;
     if (flow->out_blocked || !ring_want_send(&lane->ring, &spans))
         return false;
-    const char *payload = lane->result.at + spans.offset;
-    if (spans.own && spans.bytes > 0) {
-        if (spans.head_bytes == sizeof(struct frame)) { /* its first byte */
-            flow->own = own_outgoing(lane, spans.offset, spans.bytes);
-            flow->own_offset = spans.offset;
-        }
-        payload = flow->own + (spans.offset - flow->own_offset);
-    }
-    struct iovec parts[2] = {{spans.head, spans.head_bytes}, {(void *)payload, spans.bytes}};
-    int skip = spans.head_bytes == 0;
-    struct msghdr message = {.msg_iov = parts + skip, .msg_iovlen = 2 - (size_t)skip};
-    ssize_t sent = sendmsg(lane->next, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (spans.head_bytes == sizeof(struct frame)) /* the first byte of a frame */
+        flow->from = spans.own && spans.bytes > 0 ? own_outgoing(lane, spans.offset, spans.bytes) : &lane->result;
+    ssize_t sent = spans.head_bytes > 0 ? send_head(lane, flow->from, &spans) : send_payload(lane, flow->from, &spans);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)) {
         flow->out_blocked = errno != EINTR;
         return false;
     }
     if (sent < 0)
         lane_fail(lane, CAUSE_FLOW_CLOSED, "sending to host %s: %s", lane->config.next_name, strerror(errno));
-    flow->out_blocked = (size_t)sent < spans.bytes + spans.head_bytes;
     lane->board->bytes_sent += (uint64_t)sent;
     ring_sent(&lane->ring, (size_t)sent);
     return true;

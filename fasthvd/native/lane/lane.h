@@ -28,7 +28,7 @@ struct lane {
     uint64_t readable[LOCAL_MAX / 64]; /* local ranks whose memory may be read */
     struct ring ring;
     /* this host's own elements on their way: see own.h */
-    char *outgoing, *scratch;
+    char *scratch;
     size_t buffer_bytes;
     /* poll set: previous, next, leader, controls, pidfds */
     struct pollfd *watched;

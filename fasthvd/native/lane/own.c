@@ -12,9 +12,8 @@ void own_prepare(struct lane *lane, size_t bytes)
 {
     if (bytes <= lane->buffer_bytes)
         return;
-    free(lane->outgoing);
     free(lane->scratch);
-    if (posix_memalign((void **)&lane->outgoing, 4096, bytes) != 0 || posix_memalign((void **)&lane->scratch, 4096, bytes) != 0)
+    if (posix_memalign((void **)&lane->scratch, 4096, bytes) != 0)
         lane_fail(lane, CAUSE_SYSTEM, "no memory for %zu bytes", bytes);
     lane->buffer_bytes = bytes;
 }
@@ -57,14 +56,10 @@ void own_stage(struct lane *lane, uint64_t offset, size_t bytes)
 
 void own_add(struct lane *lane, uint64_t offset, size_t bytes) { add_from(lane, 0, offset, bytes); }
 
-const char *own_outgoing(struct lane *lane, uint64_t offset, size_t bytes)
+const struct area *own_outgoing(struct lane *lane, uint64_t offset, size_t bytes)
 {
     if (lane->config.local_ranks == 1 && lane->locals[0].job.address == 0)
-        return lane->locals[0].input.at + offset;
-    if (lane->config.local_ranks > 1) {
-        own_stage(lane, offset, bytes);
-        return lane->result.at + offset;
-    }
-    read_rank(lane, &lane->locals[0], offset, bytes, lane->outgoing);
-    return lane->outgoing;
+        return &lane->locals[0].input;
+    own_stage(lane, offset, bytes);
+    return &lane->result;
 }

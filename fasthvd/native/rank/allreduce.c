@@ -4,6 +4,7 @@
 #include "../common/slices.h"
 #include "end.h"
 #include "lanes.h"
+#include "pages.h"
 #include "say.h"
 #include "weights.h"
 
@@ -232,6 +233,9 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
                 .chunk_bytes = lanes->settings.chunk_bytes},
     };
     bool read = lanes->read_in_place;
+    pages_note(send, bytes);
+    if (recv != send)
+        pages_note(recv, bytes);
     if ((!read && !area_grow(&lanes->input, bytes)) || (lanes->leader && !area_grow(&lanes->result, bytes))) {
         refuse(lanes, used, bytes);
     } else {
