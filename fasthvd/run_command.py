@@ -34,25 +34,31 @@ def run(
         str | None,
         typer.Option(help="Smaller allreduces stay on MPI.", envvar="FASTHVD_THRESHOLD_BYTES"),
     ] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print the lanes' counters at the end.")] = False,
-    pin: Annotated[bool, typer.Option("--pin", help="Lanes stay on the cores of their rank.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print the lanes' counters at the end.", envvar="FASTHVD_STATS")
+    ] = False,
+    json: Annotated[
+        str | None,
+        typer.Option("--json", help="Write the counters to FILE, or - for stdout.", envvar="FASTHVD_JSON"),
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Lanes stay on the cores of their rank.", envvar="FASTHVD_PIN")
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="No warnings and advice, only errors.", envvar="FASTHVD_QUIET"),
+    ] = False,
     print_env: Annotated[
         bool, typer.Option("--print-env", help="Print what to export for srun or Kubernetes.")
     ] = False,
-) -> None:
+) -> int:
     """Run your command with K auxiliary communication processes (lanes) on every host.
 
     Example: vsketchdlc run --aux 3 -- mpirun -np 4 -H a,b,c,d python train.py
     """
-    from ..tracer.launcher import RankEnvironment, prepare
-    from .settings import (
-        LIBRARY,
-        LaneSettings,
-        parse_ports,
-        require_native,
-        warn_above_cores,
-        warn_without_mpi,
-    )
+    from ..tracer.launcher import RankEnvironment
+    from .settings import LIBRARY, LaneSettings, lanes_above_cores, parse_ports, require_native
+    from .supervised import run_stock, run_supervised
 
     settings = LaneSettings(
         aux=aux,
@@ -61,28 +67,27 @@ def run(
         iface=iface,
         chunk_bytes=None if chunk is None else parse_bytes(chunk, what="--chunk"),
         threshold_bytes=None if threshold is None else parse_bytes(threshold, what="--threshold"),
-        stats=stats or os.environ.get("FASTHVD_STATS") == "1",
-        pin=pin or os.environ.get("FASTHVD_PIN") == "1",
+        stats=stats,
+        pin=pin,
+        json=json,
+        quiet=quiet,
     )
     ranks = RankEnvironment()
     if settings.preloads:
         require_native()
-        warn_above_cores(aux, len(os.sched_getaffinity(0)))
         ranks = RankEnvironment(preload=(str(LIBRARY),), variables=settings.variables())
     if print_env:
         for name, value in ranks.flat(os.environ).items():
             print(f"export {name}={shlex.quote(value)}")
-        return
+        return 0
     if not command:
         raise UserError(
             "no command given: put your own after '--', as in 'vsketchdlc run --aux 3 -- mpirun ...'"
         )
-    launch = prepare(command, ranks)
-    if settings.preloads:
-        warn_without_mpi(launch.kind.name, launch.environment)
     sys.stdout.flush()
-    # Not a child: signals, exit status and death of the launcher are the user's command's own.
-    try:
-        os.execvpe(launch.command[0], launch.command, launch.environment)
-    except OSError as error:
-        raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None
+    if not settings.preloads:
+        run_stock(command)
+    warning = lanes_above_cores(aux, len(os.sched_getaffinity(0)))
+    if warning and not quiet:
+        print(f"vsketchdlc: {warning}", file=sys.stderr)
+    return run_supervised(command, ranks, settings)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +18,8 @@ LANE_PROGRAM = Path(__file__).parent / "fasthvd-lane"
 class LaneSettings:
     """Lanes per host and how they work; sizes in bytes, times in seconds.
 
-    `threshold_bytes` None: measured when the job starts. `iface` empty: the one MPI uses.
+    `threshold_bytes` None: measured when the job starts. `iface` empty: the one MPI uses. `json`: where the counters go
+    at the end, a file or "-".
     """
 
     aux: int
@@ -31,6 +30,8 @@ class LaneSettings:
     threshold_bytes: int | None = None
     stats: bool = False
     pin: bool = False
+    json: str | None = None
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         """Raise UserError for values that cannot work."""
@@ -45,11 +46,13 @@ class LaneSettings:
             raise UserError(f"--ports {first}:{last} has fewer ports than lanes: give at least {self.aux}")
         if self.chunk_bytes is not None and not 4096 <= self.chunk_bytes <= 64 << 20:
             raise UserError(f"--chunk {self.chunk_bytes} bytes is not possible: choose 4KiB to 64MiB")
+        if self.json is not None and self.json != "-":
+            require_writable(Path(self.json))
 
     @property
     def preloads(self) -> bool:
         """Whether the ranks need libfasthvd.so at all: stock Horovod without counters does not."""
-        return self.aux > 0 or self.stats
+        return self.aux > 0 or self.stats or self.json is not None
 
     def variables(self) -> dict[str, str]:
         """The FASTHVD_* variables that say the same."""
@@ -66,6 +69,10 @@ class LaneSettings:
             found["FASTHVD_STATS"] = "1"
         if self.pin:
             found["FASTHVD_PIN"] = "1"
+        if self.json is not None:
+            found["FASTHVD_JSON"] = self.json
+        if self.quiet:
+            found["FASTHVD_QUIET"] = "1"
         return found
 
 
@@ -78,6 +85,16 @@ def parse_ports(text: str) -> tuple[int, int]:
     return first, last
 
 
+def require_writable(path: Path) -> None:
+    """Raise UserError when `path` cannot be a new file: told before the training, not after it."""
+    if path.is_dir() or not path.name:
+        raise UserError(f"--json '{path}' is a folder: name a file in it, or - for stdout")
+    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UserError(
+            f"--json '{path}' cannot be written: choose a file in a writable folder, or - for stdout"
+        )
+
+
 def require_native() -> None:
     """Raise UserError when the native parts are not there."""
     for part in (LIBRARY, LANE_PROGRAM):
@@ -87,22 +104,11 @@ def require_native() -> None:
             )
 
 
-def warn_above_cores(aux: int, cores: int) -> None:
-    """One line on stderr when more lanes than cores are asked for."""
-    if aux > cores:
-        print(
-            f"vsketchdlc: warning: {aux} lanes a host are more than the {cores} cores of this one; "
-            "they will share them with the training",
-            file=sys.stderr,
-        )
-
-
-def warn_without_mpi(launcher: str, environment: Mapping[str, str]) -> None:
-    """One line on stderr when the gradients will go through Gloo, where lanes cannot help."""
-    chosen = [environment.get(name, "").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
-    if launcher == "HOROVODRUN_GLOO" or "gloo" in chosen:
-        print(
-            "vsketchdlc: warning: this job's gradients go through Gloo, and lanes work below MPI: they will carry "
-            "nothing; start it with mpirun or 'horovodrun --mpi', without HOROVOD_CPU_OPERATIONS=gloo",
-            file=sys.stderr,
-        )
+def lanes_above_cores(aux: int, cores: int) -> str | None:
+    """A sentence when more lanes than cores are asked for."""
+    if aux <= cores:
+        return None
+    return (
+        f"warning: {aux} lanes a host are more than the {cores} cores of this one; "
+        "they will share them with the training"
+    )

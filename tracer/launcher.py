@@ -5,7 +5,7 @@ Everything that has to reach the ranks, on every host, goes through `RankEnviron
 * Open MPI: ``OMPI_MCA_mca_base_env_list`` (also works when mpirun hides in a script of the user's); Open MPI
   refuses it together with ``-x``, so where the user has ``-x`` the variables are added as ``-x`` too.
 * MPICH (hydra): ``-genv NAME VALUE``.
-* horovodrun over MPI: ``--mpi-args``.
+* horovodrun over MPI: ``--mpi-args``; with Open MPI 5 also ``--binding-args``, without which it does not start at all.
 * anything else (a bare ``python train.py``, Slurm, a shell script): the plain environment.
 
 A nested ``vsketchdlc`` (``vsketchdlc trace -- vsketchdlc run --aux 3 -- mpirun ...``) hands its part down in
@@ -14,8 +14,10 @@ one variable, and the innermost one applies the whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -176,6 +178,7 @@ def prepare(
         words = _with_mpi_args(
             words, " ".join(f"-x {shlex.quote(f'{name}={value}')}" for name, value in flat.items())
         )
+        words = _with_binding_args(words)
     else:
         inherited.update(flat)
     return Launch(words, inherited, kind)
@@ -204,6 +207,25 @@ def _with_mpi_args(words: list[str], extra: str) -> list[str]:
         if word.startswith("--mpi-args="):
             return [*words[:place], f"{word} {extra}", *words[place + 1 :]]
     return [words[0], f"--mpi-args={extra}", *words[1:]]
+
+
+def _with_binding_args(words: list[str]) -> list[str]:
+    """horovodrun 0.28 says ``-bind-to none``, and Open MPI 5 then looks for a program called "none"."""
+    if any(word.split("=")[0] == "--binding-args" for word in words) or not _open_mpi_5():
+        return words
+    return [words[0], "--binding-args=--bind-to none --map-by slot", *words[1:]]
+
+
+def _open_mpi_5() -> bool:
+    program = shutil.which("mpirun")
+    if program is None:
+        return False
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
+        return re.search(r"Open MPI\) ([5-9]|\d\d)\.", answer.stdout) is not None
+    return False
 
 
 def _to_json(ranks: RankEnvironment) -> str:

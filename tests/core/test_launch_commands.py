@@ -60,9 +60,18 @@ def test_mpich_ranks_get_genv(program):
 
 
 def test_horovodrun_hands_it_to_mpirun(program):
+    program("mpirun", "mpirun (Open MPI) 4.1.8")
     launch = prepare([program("horovodrun"), "-np", "2", "--mpi-args=--bind-to none", "a.out"], RANKS, {})
     assert launch.kind is LauncherKind.HOROVODRUN_MPI
     assert launch.command[3].startswith("--mpi-args=--bind-to none -x FASTHVD_AUX=3")
+
+
+def test_horovodrun_gets_the_words_that_open_mpi_5_understands(program):
+    program("mpirun", "mpirun (Open MPI) 5.0.11")
+    launch = prepare([program("horovodrun"), "-np", "2", "a.out"], RANKS, {})
+    assert launch.command[1] == "--binding-args=--bind-to none --map-by slot"
+    own = prepare([program("horovodrun"), "--binding-args", "--bind-to core", "-np", "2", "a.out"], RANKS, {})
+    assert "--binding-args=--bind-to none --map-by slot" not in own.command
 
 
 def test_a_nested_command_hands_its_part_down_and_the_inner_one_comes_first(program):
