@@ -39,7 +39,7 @@ def test_all_commands_of_the_program_are_walked():
     first_words = {words[0] for words in COMMANDS}
     assert first_words >= {
         "trace", "collect", "report", "export", "import", "calibrate", "whatif", "replay", "tune", "run",
-        "lab", "doctor", "demo",
+        "lab", "doctor", "demo", "validate",
     }  # fmt: skip
 
 
