@@ -30,6 +30,7 @@ enum mpi_constant {
     K_INT8, K_UINT8, K_INT16, K_UINT16, K_INT32, K_UINT32, K_INT64, K_UINT64,
     K_SHORT, K_INT, K_LONG, K_LONG_LONG, K_FLOAT, K_DOUBLE, K_C_BOOL,
     K_SUM, K_MIN, K_MAX, K_PROD, K_LAND, K_BAND, K_LOR, K_BOR, K_LXOR, K_BXOR,
+    K_UNSIGNED_SHORT, K_UNSIGNED, K_UNSIGNED_LONG, K_UNSIGNED_LONG_LONG, /* other names of the sized types above */
     K_COUNT
 };
 
@@ -69,6 +70,10 @@ static const struct mpi_constant_row MPI_CONSTANTS[K_COUNT] = {
     [K_BOR] = {"ompi_mpi_op_bor", 0x58000008},
     [K_LXOR] = {"ompi_mpi_op_lxor", 0x58000009},
     [K_BXOR] = {"ompi_mpi_op_bxor", 0x5800000a},
+    [K_UNSIGNED_SHORT] = {"ompi_mpi_unsigned_short", 0x4c000204},
+    [K_UNSIGNED] = {"ompi_mpi_unsigned", 0x4c000406},
+    [K_UNSIGNED_LONG] = {"ompi_mpi_unsigned_long", 0x4c000808},
+    [K_UNSIGNED_LONG_LONG] = {"ompi_mpi_unsigned_long_long", 0x4c000819},
 };
 
 /* What was found in this process: filled once by mpi_abi_load(). */

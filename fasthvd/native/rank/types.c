@@ -22,6 +22,10 @@ static const struct {
     {K_FLOAT, T_FLOAT32}, {K_DOUBLE, T_FLOAT64}, {K_INT8, T_INT8},         {K_SIGNED_CHAR, T_INT8}, {K_UINT8, T_UINT8},   {K_UNSIGNED_CHAR, T_UINT8},
     {K_INT16, T_INT16},   {K_SHORT, T_INT16},    {K_UINT16, T_UINT16},     {K_INT32, T_INT32},      {K_INT, T_INT32},     {K_UINT32, T_UINT32},
     {K_INT64, T_INT64},   {K_UINT64, T_UINT64},  {K_LONG_LONG, T_INT64},   {K_LONG, sizeof(long) == 8 ? T_INT64 : T_INT32},
+    {K_UNSIGNED_SHORT, T_UINT16},
+    {K_UNSIGNED, T_UINT32},
+    {K_UNSIGNED_LONG_LONG, T_UINT64},
+    {K_UNSIGNED_LONG, sizeof(long) == 8 ? T_UINT64 : T_UINT32},
 };
 
 static const struct {
@@ -55,6 +59,16 @@ static void note(struct known *table, mpi_handle handle, int meaning)
     pthread_mutex_unlock(&lock);
 }
 
+/* -1: nothing is known of the handle. */
+static int known(struct known *table, mpi_handle handle)
+{
+    pthread_mutex_lock(&lock);
+    const struct known *place = handle != 0 ? look_up(table, handle) : NULL;
+    int meaning = place != NULL ? place->meaning : -1;
+    pthread_mutex_unlock(&lock);
+    return meaning;
+}
+
 void mpi_note_type(mpi_handle type, bool two) { note(two_bytes, type, two ? T_FLOAT16 : -1); }
 
 /* Horovod's own functions have these names (horovod/common/half.cc), with the arguments' types mangled after them. */
@@ -85,17 +99,17 @@ bool mpi_element_type(mpi_handle type, enum element_type *out)
             return true;
         }
     *out = T_FLOAT16;
-    return type != 0 && look_up(two_bytes, type) != NULL;
+    return known(two_bytes, type) >= 0;
 }
 
 bool mpi_operation(mpi_handle op, enum element_type type, enum operation *out)
 {
     const struct mpi_abi *abi = &mpi_library()->abi;
     if (type == T_FLOAT16) { /* two bytes are float16 only together with one of Horovod's float16 operations */
-        const struct known *found = op != 0 ? look_up(half_operations, op) : NULL;
-        if (found != NULL)
-            *out = (enum operation)found->meaning;
-        return found != NULL;
+        int meaning = known(half_operations, op);
+        if (meaning >= 0)
+            *out = (enum operation)meaning;
+        return meaning >= 0;
     }
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         if (mpi_is(abi, op, operations[i].constant)) {
