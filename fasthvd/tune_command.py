@@ -5,16 +5,30 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import answer
+from ..errors import UserError
 from ..units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
-    from .tuning import Tuning
+    from .trial import Trial
+    from .tuning_answer import TuningAnswer
+
+LiveTrial = Callable[[str, Sequence[str]], "Trial"]
+"""A trial without the script, from a trace's folder or a catalogue network's name and the launch command."""
+
+_live_trial: LiveTrial | None = None
+
+
+def set_live_trial(maker: LiveTrial) -> None:
+    """What --live-replay uses: replay stands above this part, so it is handed in (by `cli`)."""
+    global _live_trial
+    _live_trial = maker
 
 
 def tune(
@@ -24,18 +38,36 @@ def tune(
     aux_max: Annotated[
         int | None, typer.Option(help="Largest lane count to consider.", min=1, max=64)
     ] = None,
-    trial_steps: Annotated[int, typer.Option(help="Steps of the traced trial.", min=3, max=1000)] = 8,
-    budget: Annotated[str, typer.Option(help="Time for the lane probe, e.g. 20s.")] = "20s",
+    all_knobs: Annotated[
+        bool, typer.Option("--all-knobs", help="Choose Horovod's fusion threshold and cycle time too.")
+    ] = False,
+    trial_steps: Annotated[int, typer.Option(help="Steps of the traced trial.", min=4, max=1000)] = 8,
+    live_replay: Annotated[
+        str | None,
+        typer.Option(
+            help="Trial without your script: replay a trace, or a catalogue network.", metavar="TRACE"
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time for tuning: the lane probe is cut to fit.")] = "60s",
     min_gain: Annotated[str, typer.Option(help="Keep stock Horovod below this gain, e.g. 3%.")] = "3%",
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither reuse an earlier tuning nor keep this one.")
+    ] = False,
+    iface: Annotated[
+        str, typer.Option(help="Interfaces or networks, e.g. eth0.", envvar="FASTHVD_IFACE")
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Keep trace, probe and calibration here.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the choice.")] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the first real steps, for the next run.")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply/--dry-run", help="Train, or only print the choice.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
     json_target: Annotated[
         str | None, typer.Option("--json", help="Also write the answer to FILE, or - for stdout.")
     ] = None,
-) -> None:
+) -> int:
     """Choose the number of lanes before training, then train with it.
 
     Runs a few steps of your command under stock Horovod, probes the lanes between your hosts, predicts the step
@@ -43,54 +75,51 @@ def tune(
 
     Example: vsketchdlc tune -- mpirun -np 4 -H a,b,c,d python train.py
     """
-    from .tuning import default_aux_max, tune
+    from .training import train, train_and_adapt
+    from .tuning import TuningWishes, default_aux_max, tune
 
-    gain = _fraction(min_gain)
-    budget_s = parse_seconds(budget, what="probe budget")
-    keep = output or Path(tempfile.mkdtemp(prefix="vsketchdlc-tune-"))
-    keep.mkdir(parents=True, exist_ok=True)
-    most = aux_max or default_aux_max(len(os.sched_getaffinity(0)))
-    say = (lambda _: None) if quiet else (lambda line: print(f"vsketchdlc: {line}", file=sys.stderr))
-    tuned = tune(
-        command, keep, aux_max=most, trial_steps=trial_steps, probe_budget_s=budget_s, min_gain=gain, say=say
+    wishes = TuningWishes(
+        aux_max=aux_max or default_aux_max(len(os.sched_getaffinity(0))),
+        trial_steps=trial_steps,
+        budget_s=parse_seconds(budget, what="--budget"),
+        min_gain=_fraction(min_gain),
+        all_knobs=all_knobs,
+        use_cache=not no_cache,
+        iface=iface,
+        source=live_replay or "",
     )
+    if not 1 <= wishes.budget_s <= 86400:
+        raise UserError(f"--budget {wishes.budget_s:g} s is not possible: choose 1s to 86400s")
+    trial = None if live_replay is None else _maker()(live_replay, command)
+    keep = output or Path(tempfile.mkdtemp(prefix="vsketchdlc-tune-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {keep}: {error.strerror}; choose another folder with -o") from None
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(f"vsketchdlc: {line}", file=sys.stderr)
+
+    tuned = tune(command, keep, wishes, trial=trial, say=say)
     if json_target is not None:
-        answer.write_json(json_target, as_json(tuned))
+        answer.write_json(json_target, tuned.to_json())
     if json_target != "-":
         _print(tuned)
-    if dry_run:
-        return
-    sys.stdout.flush()
-    words = [sys.executable, "-m", "vsketchdlc", "run", "--aux", str(tuned.choice.aux), "--", *command]
-    os.execv(words[0], words)
+    if not apply:
+        return 0
+    if not adapt:
+        train(tuned, command)
+    return train_and_adapt(tuned, command, keep, wishes, say)
 
 
-def as_json(tuned: Tuning) -> dict[str, Any]:
-    """The answer for programs: the choice, its reason, a row a count, and what tuning cost."""
-    return {
-        "chosen_aux": tuned.choice.aux,
-        "reason": tuned.choice.reason,
-        "predicted": [
-            {
-                "aux": aux,
-                "step_s": row.step_s,
-                "low_s": row.low_s,
-                "high_s": row.high_s,
-                "p5_s": row.p5_s,
-                "p95_s": row.p95_s,
-                "exposed_s": row.exposed_s,
-            }
-            for aux, row in enumerate(tuned.predictions)
-        ],
-        "tuning_s": tuned.seconds,
-        "payback_steps": tuned.payback_steps,
-        "folder": str(tuned.folder),
-    }
+def _maker() -> LiveTrial:
+    if _live_trial is None:
+        raise UserError("--live-replay needs the replay part of vsketchdlc; install the whole package")
+    return _live_trial
 
 
 def _fraction(text: str) -> float:
-    from ..errors import UserError
-
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -100,18 +129,23 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _print(tuned: Tuning) -> None:
+def _print(tuned: TuningAnswer) -> None:
     from rich.table import Table
 
     table = Table("lanes a host", "predicted step", "90 % interval", "against stock")
-    stock = tuned.predictions[0].step_s
-    for aux, row in enumerate(tuned.predictions):
-        mark = " <- chosen" if aux == tuned.choice.aux else ""
+    stock = tuned.predicted[0].step_s
+    for row in tuned.predicted:
+        mark = " <- chosen" if row.aux == tuned.chosen_aux else ""
         interval = f"{format_seconds(row.low_s)} to {format_seconds(row.high_s)}"
-        table.add_row(f"{aux}{mark}", format_seconds(row.step_s), interval, f"{stock / row.step_s:.2f} x")
+        table.add_row(f"{row.aux}{mark}", format_seconds(row.step_s), interval, f"{stock / row.step_s:.2f} x")
     answer.stdout.print(table)
-    answer.stdout.print(tuned.choice.reason)
-    cost = f"Tuning took {format_seconds(tuned.seconds)}"
+    answer.stdout.print(tuned.reason)
+    if tuned.knobs is not None:
+        settings = " ".join(f"{name}={value}" for name, value in tuned.knobs.variables().items())
+        answer.stdout.print(f"Horovod's knobs: {settings}")
+    for note in tuned.notes:
+        answer.stdout.print(f"{note[0].upper()}{note[1:]}")
+    cost = f"Tuning took {format_seconds(tuned.tuning_s)}"
     if tuned.payback_steps is not None:
         cost += f"; earned back after {tuned.payback_steps} steps"
     answer.stdout.print(f"{cost}. Kept in {tuned.folder}: trace/, probe.json, calibration.json")

@@ -32,7 +32,18 @@ def slow_network(lab_rights, tmp_path_factory):
 @pytest.fixture(scope="module")
 def tuned(slow_network):
     lab, folder = slow_network
-    words = ["tune", "--dry-run", "--quiet", "--aux-max", "3", "--trial-steps", "5", "--budget", "6s"]
+    words = [
+        "tune",
+        "--dry-run",
+        "--no-cache",
+        "--quiet",
+        "--aux-max",
+        "3",
+        "--trial-steps",
+        "5",
+        "--budget",
+        "6s",
+    ]
     words += ["-o", str(folder / "tune"), "--json", str(folder / "tune.json"), "--"]
     lab.run("h0", [*VSKETCHDLC, *words, *training(1000, folder / "trial.json")], check=True, timeout=120)
     return json.loads((folder / "tune.json").read_text()), folder / "tune"
