@@ -112,7 +112,8 @@ class Setting:
     """One place to run: everything of a scenario but the lane count.
 
     ``oversubscription`` above 1 puts hosts into racks of ``hosts_per_rack``. ``fp16`` sends half the bytes. A
-    ``cluster_file`` decides all about hosts and network; the fields then repeat what it says of its first host.
+    ``cluster_file`` decides all about hosts and network; the fields then repeat what it says of its first host. ``model``
+    names the workload where several are asked about.
     """
 
     hosts: int
@@ -129,6 +130,7 @@ class Setting:
     fp16: bool = False
     hosts_per_rack: int = 16
     cluster_file: str | None = None
+    model: str = ""
 
     def cluster(self) -> Cluster:
         """The star, or the racks, of this setting, or what its file says."""
@@ -175,6 +177,7 @@ def settings_of(
     fp16: bool = False,
     hosts_per_rack: int = 16,
     cluster_file: str | None = None,
+    model: str = "",
 ) -> list[Setting]:
     """The product of the axes, each named as a field of `Setting`; the last axes vary fastest."""
     names = [name for name in Setting.__dataclass_fields__ if name in READERS]
@@ -186,6 +189,8 @@ def settings_of(
             for name, value in zip(names, row, strict=True)
         }
         settings.append(
-            Setting(**values, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=cluster_file)
+            Setting(
+                **values, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=cluster_file, model=model
+            )
         )
     return settings

@@ -23,6 +23,13 @@ from .parameters import INFO, Parameters
 FORMAT_VERSION = 2
 """2 added ``disturbed``."""
 NETWORK_UNITS = {"flow_cap_bits_per_s": "bit/s", "nic_bits_per_s": "bit/s"}
+_RANGES = {
+    "hosts": (0, 65536),
+    "ranks_per_host": (1, 1024),
+    "cores": (1e-3, 4096),
+    "latency_s": (0, 10),
+    "model_error": (0, 10),
+}
 Z90 = 1.6448536269514722
 """Half width of a normal 90 % interval in standard deviations."""
 
@@ -112,7 +119,7 @@ class Calibration:
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
         """The calibration of `to_json`; refuses a newer format, missing entries, and what is not a finite number."""
         version = data.get("format_version")
-        if not isinstance(version, int) or version > FORMAT_VERSION:
+        if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
             raise UserError(
                 f"calibration has format {version}, this vsketchdlc reads up to {FORMAT_VERSION}; calibrate again"
             )
@@ -129,6 +136,10 @@ class Calibration:
             numbers = (entry.value, entry.low, entry.high)
             if not all(isinstance(n, int | float) and math.isfinite(n) and n > 0 for n in numbers):
                 raise UserError(f"calibration: {name} is {entry.value}; it must be a finite number above 0")
+        for name, (low, high) in _RANGES.items():
+            number = getattr(calibration, name)
+            if type(number) not in (int, float) or not low <= number <= high:
+                raise UserError(f"calibration: {name} is {number}; it must lie between {low:g} and {high:g}")
         size = len(calibration.fitted_names)
         if np.shape(calibration.covariance) not in {(size, size), (0,)} or not np.all(
             np.isfinite(np.asarray(calibration.covariance, dtype=float))

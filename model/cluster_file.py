@@ -60,7 +60,10 @@ def load_cluster(path: str | Path) -> Cluster:
         graph.add_node(name, kind="host", host=_host(name, fields))
     for name in _table(data, "switches", path):
         graph.add_node(name, kind="switch")
-    for link in data.get("links", []):
+    links = data.get("links", [])
+    if not isinstance(links, list) or not all(isinstance(link, dict) for link in links):
+        raise UserError(f'{path}: links are written as [[links]] with between = ["one", "other"] and a rate')
+    for link in links:
         _add_link(graph, link)
     cap = data.get("flow_cap", "none")
     flow_cap = math.inf if cap == "none" else parse_bits_per_s(str(cap), what="flow_cap")

@@ -18,6 +18,7 @@ DEFAULT_CHUNK_BYTES = 256 * 1024
 DEFAULT_LANE_THRESHOLD_BYTES = 256 * 1024
 """Smaller allreduces stay on MPI: they are latency, not bandwidth."""
 LEAST_MEASURED_BYTES = 4 << 20
+_MOST_CROWDED = 16.0
 _WORTH = 0.92
 _LEAST_SHARE = 1 / 256
 
@@ -64,7 +65,7 @@ def crowded_lane_s_per_byte(parameters: Parameters, lanes: int, cores: float) ->
 
     Lanes that share a core wake more often for smaller pieces, and find colder caches.
     """
-    on_a_core = max(1.0, lanes / max(cores, 1e-6))
+    on_a_core = min(_MOST_CROWDED, max(1.0, lanes / max(cores, 1e-6)))
     return parameters.lane_s_per_byte * (1.0 + (parameters.lane_crowd - 1.0) * (on_a_core - 1.0) / 3)
 
 

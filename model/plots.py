@@ -14,6 +14,7 @@ from .whatif import Answer
 
 _SHOWN = 12
 _LABELS = {
+    "model": "model",
     "hosts": "hosts",
     "ranks_per_host": "ranks a host",
     "cores": "cores",
@@ -41,8 +42,10 @@ def label(setting: Setting, names: Sequence[str]) -> str:
     )
 
 
-def shown(name: str, value: float) -> str:
+def shown(name: str, value: float | str) -> str:
     """A value with its unit."""
+    if isinstance(value, str):
+        return value
     return format_bits_per_s(value) if name.endswith("bits_per_s") else f"{value:g}"
 
 

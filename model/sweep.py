@@ -152,6 +152,7 @@ def _question(grid: Grid) -> str:
     data = json.dumps(
         [
             grid.workload.to_json(),
+            {name: work.to_json() for name, work in grid.others.items()},
             grid.calibration.to_json(),
             list(grid.aux),
             [setting.to_json() for setting in grid.settings],

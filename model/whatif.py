@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import UserError
@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Grid:
-    """All settings and lane counts of one question."""
+    """All settings and lane counts of one question; ``others`` are the workloads of settings that name their ``model``."""
 
     workload: Workload
     calibration: Calibration
@@ -88,6 +88,7 @@ class Grid:
     settings: Sequence[Setting]
     min_gain: float = DEFAULT_MIN_GAIN
     intervals: bool = True
+    others: Mapping[str, Workload] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.size > MAX_SCENARIOS:
@@ -100,10 +101,15 @@ class Grid:
         """Number of scenarios."""
         return len(self.aux) * len(self.settings)
 
+    def workload_of(self, setting: Setting) -> Workload:
+        """What is trained in `setting`."""
+        return self.others.get(setting.model, self.workload)
+
     def answer(self, setting: Setting) -> Answer:
         """Predict all lane counts of one setting."""
+        work = self.workload_of(setting)
         predictions = [
-            predict(setting.scenario(self.workload, self.calibration, aux), intervals=self.intervals)
+            predict(setting.scenario(work, self.calibration, aux), intervals=self.intervals)
             for aux in self.aux
         ]
         limits = [limiting(prediction) for prediction in predictions]

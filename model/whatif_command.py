@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def whatif_command(
     trace: Annotated[Path | None, typer.Argument(help="Folder of a recorded trace.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Catalogue network instead of a trace.")
+        str | None, typer.Option("--model", help="Catalogue network instead of a trace, or several: a,b.")
     ] = None,
     gpu: Annotated[str, typer.Option("--gpu", help="Device of --model: k80, p100, v100.")] = "v100",
     calibration: Annotated[Path | None, typer.Option("--calibration", help="From 'calibrate'.")] = None,
@@ -94,7 +94,8 @@ def whatif_command(
     if hosts_per_rack < 1:
         raise UserError(f"hosts-per-rack is {hosts_per_rack}; it must be 1 or more")
     counts = read_aux(aux)
-    work, costs, knobs = _subject(trace, model, gpu, calibration, probe)
+    works, costs, knobs = _subject(trace, model, gpu, calibration, probe)
+    several = works if len(works) > 1 else {}
     texts = {
         "hosts": hosts,
         "ranks_per_host": ranks_per_host,
@@ -110,17 +111,16 @@ def whatif_command(
     }
     if cluster is not None:
         _only_the_file(texts)
-    axes = _axes(texts, work, costs, knobs, cluster)
-    grid = Grid(
-        work,
-        costs,
-        counts,
-        settings_of(
-            axes, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=str(cluster) if cluster else None
-        ),
-        min_gain,
-        sweep is None,
-    )
+    settings = []
+    for name, work in works.items():
+        settings += settings_of(
+            _axes(texts, work, costs, knobs, cluster),
+            fp16=fp16,
+            hosts_per_rack=hosts_per_rack,
+            cluster_file=str(cluster) if cluster else None,
+            model=name if several else "",
+        )
+    grid = Grid(next(iter(works.values())), costs, counts, settings, min_gain, sweep is None, several)
     wanted = Wanted(json_target, csv, html, best, price, epoch, quiet)
     if target is not None:
         show_target(grid, target, wanted)
@@ -187,8 +187,8 @@ def _axes(
 
 def _subject(
     trace: Path | None, model: str | None, gpu: str, calibration: Path | None, probe: Path | None
-) -> tuple[Workload, Calibration, dict[str, Any]]:
-    """Workload, costs and recorded knobs of the trace or of the catalogue's network."""
+) -> tuple[dict[str, Workload], Calibration, dict[str, Any]]:
+    """Workloads by name, costs and recorded knobs of the trace or of the catalogue's networks."""
     from ..errors import UserError
     from ..tracer.trace import Trace
     from .calibration import Calibration
@@ -203,7 +203,7 @@ def _subject(
         if probe is not None:
             raise UserError("--probe needs a trace; with --model give --calibration")
         return (
-            catalogue_workload(model, gpu),
+            {name: catalogue_workload(name, gpu) for name in model.split(",")},
             Calibration.load(calibration) if calibration else Calibration.prior(),
             {},
         )
@@ -214,7 +214,11 @@ def _subject(
     else:
         costs = calibrate(opened, LaneProbe.load(probe) if probe else None)
     scenario = recorded_scenario(opened, costs)
-    return scenario.workload, costs, {"fusion_bytes": scenario.fusion_bytes, "cycle_s": scenario.cycle_s}
+    return (
+        {"": scenario.workload},
+        costs,
+        {"fusion_bytes": scenario.fusion_bytes, "cycle_s": scenario.cycle_s},
+    )
 
 
 def _with_progress(grid: Grid, quiet: bool) -> list[Answer]:

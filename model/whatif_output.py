@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,27 @@ from .axes import Setting
 from .critical import critical_path, in_words
 from .target import answer_target, parse_target
 from .whatif import Answer, Grid
-from .workload import Workload
 
 FORMAT_VERSION = 1
+# Columns of the table of --best: those that vary, and some always.
+_CELLS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "model": ("model", str),
+    "hosts": ("hosts", str),
+    "ranks_per_host": ("ranks", str),
+    "nic_bits_per_s": ("NIC", format_bits_per_s),
+    "flow_cap_bits_per_s": ("flow cap", lambda cap: "none" if cap is None else format_bits_per_s(cap)),
+    "rtt_s": ("round trip", format_seconds),
+    "oversubscription": ("oversubscribed", lambda value: f"{value:g}:1"),
+    "cores": ("cores", lambda value: f"{value:g}"),
+    "core_speed": ("speed", lambda value: f"{value:g}"),
+    "batch": ("batch", str),
+    "fusion_bytes": ("fusion", format_bytes),
+    "cycle_s": ("cycle", format_seconds),
+    "aux": ("aux", str),
+    "step_s": ("step", format_seconds),
+    "samples_per_s": ("samples/s", lambda value: f"{value:.4g}"),
+}
+_ALWAYS = {"hosts", "nic_bits_per_s", "flow_cap_bits_per_s", "aux", "step_s", "samples_per_s"}
 _AXES = {
     "aux": "aux",
     "hosts": "hosts",
@@ -81,9 +99,7 @@ def show(grid: Grid, answers: Sequence[Answer], wanted: Wanted) -> None:
         written.append(str(wanted.html))
     if wanted.quiet or wanted.json_target == "-":
         return
-    answer.stdout.print(_headline(grid.workload))
-    if grid.calibration.disturbed:
-        answer.stdout.print(f"disturbed: {grid.calibration.disturbed}")
+    _print_headlines(grid)
     if best is not None:
         _print_best(best)
     else:
@@ -97,14 +113,17 @@ def show_target(grid: Grid, text: str, wanted: Wanted) -> None:
     """Answer ``--target`` for every setting."""
     target = parse_target(text)
     answers = [
-        (setting, answer_target(grid.workload, grid.calibration, setting, grid.aux, target))
+        (
+            setting,
+            answer_target(grid.workload_of(setting), grid.calibration, setting, grid.aux, target),
+        )
         for setting in grid.settings
     ]
     if wanted.json_target is not None:
         data = [{**setting.to_json(), **one.to_json()} for setting, one in answers]
         answer.write_json(wanted.json_target, {"format_version": FORMAT_VERSION, "targets": data})
     if not wanted.quiet and wanted.json_target != "-":
-        answer.stdout.print(_headline(grid.workload))
+        _print_headlines(grid)
         for setting, one in answers:
             answer.stdout.print(f"{_place(setting)}: {one.sentence}")
 
@@ -137,13 +156,17 @@ def best_rows(grid: Grid, answers: Sequence[Answer], wanted: Wanted) -> list[dic
     return [min(group, key=lambda row: float(row["step_s"])) for group in groups.values()]
 
 
-def _headline(work: Workload) -> str:
-    return f"{work.name}: {format_bytes(work.gradient_bytes)} of gradients a step ({work.source})"
+def _print_headlines(grid: Grid) -> None:
+    for work in grid.others.values() if grid.others else [grid.workload]:
+        size = format_bytes(work.gradient_bytes)
+        answer.stdout.print(f"{work.name}: {size} of gradients a step ({work.source})")
+    if grid.calibration.disturbed:
+        answer.stdout.print(f"disturbed: {grid.calibration.disturbed}")
 
 
 def _place(setting: Setting) -> str:
     words = (
-        f"{setting.hosts} host{'s' if setting.hosts != 1 else ''} x {setting.ranks_per_host}, {setting.cores:g} cores, "
+        f"{setting.model + ': ' if setting.model else ''}{setting.hosts} host{'s' if setting.hosts != 1 else ''} x {setting.ranks_per_host}, {setting.cores:g} cores, "
         f"NIC {format_bits_per_s(setting.nic_bits_per_s)}, flow {format_bits_per_s(setting.flow_cap_bits_per_s)}"
     )
     if setting.core_speed != 1:
@@ -183,21 +206,12 @@ def _print_answer(one: Answer, wanted: Wanted) -> None:
 
 
 def _print_best(rows: Sequence[dict[str, Any]]) -> None:
+    shown = [name for name in _CELLS if name in _ALWAYS or len({str(row[name]) for row in rows}) > 1]
     table = Table()
-    for column in ("hosts", "NIC", "flow cap", "cores", "batch", "aux", "step", "samples/s"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for name in shown:
+        table.add_column(_CELLS[name][0], justify="right", no_wrap=True)
     for row in rows:
-        cap = row["flow_cap_bits_per_s"]
-        table.add_row(
-            str(row["hosts"]),
-            format_bits_per_s(row["nic_bits_per_s"]),
-            "none" if cap is None else format_bits_per_s(cap),
-            f"{row['cores']:g}",
-            str(row["batch"]),
-            str(row["aux"]),
-            format_seconds(row["step_s"]),
-            f"{row['samples_per_s']:.4g}",
-        )
+        table.add_row(*(_CELLS[name][1](row[name]) for name in shown))
     answer.stdout.print(table)
 
 

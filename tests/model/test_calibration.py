@@ -23,6 +23,9 @@ def test_a_file_brings_back_the_same_calibration(tmp_path):
         (lambda d: d["entries"].update(copy_s_per_byte=3), "damaged"),
         (lambda d: d.update(covariance=[[1.0]]), "covariance"),
         (lambda d: d.pop("entries"), "damaged"),
+        (lambda d: d.update(format_version=0), "format 0"),
+        (lambda d: d.update(model_error=float("nan")), "model_error is nan; it must lie between 0 and 10"),
+        (lambda d: d.update(hosts=-3), "hosts is -3"),
     ],
 )
 def test_what_is_not_a_sound_calibration_is_refused(tmp_path, damage, words):

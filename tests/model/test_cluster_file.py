@@ -69,6 +69,8 @@ def test_hosts_switches_and_links_are_read(tmp_path):
         (("[switches]", "[towers]"), "'towers' is not known"),
         (("ranks = 2", "ranks = 1.5"), "must be a whole number"),
         (('flow_cap = "5 Gbit/s"', "flow_cap ="), "cannot read cluster"),
+        (('flow_cap = "5 Gbit/s"', 'lane_caps = "1 Gbit/s"'), "must be a list of up to 64 rates"),
+        (('flow_cap = "5 Gbit/s"', 'lane_caps = ["0 bit/s"]'), "lane caps are .* each must be above 0"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, change, words):

@@ -95,6 +95,16 @@ def test_lanes_that_share_one_core_with_training_slow_it_down():
     assert run.backward_end_s == pytest.approx(4.0, abs=1e-3)
 
 
+def test_more_lanes_than_a_small_host_can_run_make_steps_longer(demo):
+    def steps(cores):
+        place = Cluster.star(2, cores=cores, nic_bits_per_s=4e9, flow_cap_bits_per_s=1e9)
+        return [simulate_step(demo.replaced(cluster=place, aux=aux)).step_s for aux in (1, 2, 4, 8, 16)]
+
+    small, large = steps(0.2), steps(8)
+    assert min(small) == min(small[:2]) < 0.9 * small[-1]
+    assert large[-1] < min(large) * 1.01
+
+
 def test_a_spinning_stock_thread_takes_its_share_from_training():
     calibration = only(spin_weight=1.0)
     cluster = plenty(cores=1, flow_cap_bits_per_s=8e8)
