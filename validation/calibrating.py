@@ -14,7 +14,7 @@ from pathlib import Path
 from ..answer import write_json
 from ..errors import UserError
 from ..fasthvd.probe import probe_lanes
-from ..fasthvd.tuning import record_trial
+from ..fasthvd.trial import record_trial
 from ..model.fitting import calibrate
 
 

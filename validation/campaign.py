@@ -32,8 +32,7 @@ from .lab_runs import run_on_h0
 from .plan import calibration_seconds, case_seconds
 from .records import Records
 from .suite import CalibrationRun, Case, Suite
-from .trust import SPREAD, needs_another, visits_of
-from .trust import Visit as TraceSteps
+from .trust import needs_another, visits_of
 
 MAX_FAILURES = 2
 REPEATS = 2
@@ -121,14 +120,12 @@ class Campaign:
             words += [str(run.aux_max), str(run.steps), str(run.probe_s), *run.place.mpirun]
             with Lab(run.place.spec, shared=[self.folder]) as lab:
                 collisions = self._job(lab, run.name, [*words, *self._training(run.training.words)], 600)
-            spread = _traced_spread(folder)
-            trusted = not collisions and spread <= SPREAD
-            if not trusted:
-                self.say(
-                    f"this calibration run is noisy: steps spread by {100 * spread:.0f} %{' ; '.join(['', *collisions])}"
-                )
-            line = {"name": run.name, "folder": str(folder.relative_to(self.folder)), "trusted": trusted}
-            self.records.append({"kind": "calibration", **line, "spread": spread, "collisions": collisions})
+            disturbed = Calibration.load(folder / "calibration.json").disturbed
+            reasons = [*collisions, *([disturbed] if disturbed else [])]
+            if reasons:
+                self.say(f"this calibration run cannot be trusted: {'; '.join(reasons)}")
+            line = {"name": run.name, "folder": str(folder.relative_to(self.folder)), "trusted": not reasons}
+            self.records.append({"kind": "calibration", **line, "reasons": reasons})
             tried = self.records.of("calibration", name=run.name)
 
     def _predict(self, case: Case) -> dict[str, Any]:
@@ -149,7 +146,7 @@ class Campaign:
     def _recorded(self, run: CalibrationRun) -> tuple[Scenario, Calibration]:
         if run.name not in self._scenarios:
             lines = self.records.of("calibration", name=run.name)
-            line = min(lines, key=lambda entry: (not entry["trusted"], entry["spread"]))
+            line = max(lines, key=lambda entry: entry["trusted"])
             folder = self.folder / line["folder"]
             calibration = Calibration.load(folder / "calibration.json")
             place = run.place.cluster(calibration, run.place)
@@ -241,11 +238,3 @@ def _plain(name: str) -> str:
 def _last_words(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it said nothing"
-
-
-def _traced_spread(folder: Path) -> float:
-    """How far the steps of a calibration's trace lie apart; its first step is not like the others."""
-    steps = Trace.open(folder / "trace").step_times()
-    steps = steps[steps["step"] > steps["step"].min()]
-    seconds = ((steps["t_end_ns"] - steps["t_start_ns"]) * 1e-9).tolist()
-    return TraceSteps(0, seconds, 0.0).spread

@@ -288,8 +288,7 @@ def _calibration_notes(case: Case, records: Records) -> list[str]:
     lines = records.of("calibration", name=case.calibration.name)
     if any(line["trusted"] for line in lines):
         return []
-    least = min(line["spread"] for line in lines)
-    return [f"its calibration run is noisy (steps spread by {100 * least:.0f} %)"]
+    return [f"its calibration run cannot be trusted: {'; '.join(lines[0]['reasons'])}"] if lines else []
 
 
 def _notes(points: Sequence[Point]) -> list[str]:

@@ -32,6 +32,8 @@ def _row(score: CaseScore, counts: list[int]) -> str:
             continue
         mark = "" if point.relied_on else " (disturbed)"
         cells.append(f"{format_seconds(point.measured.step_s)}, {100 * point.error:+.1f} %{mark}")
-    place = score.case.place.describe() + ("" if score.case.elsewhere else " (as calibrated)")
+    case = score.case
+    alike = "" if case.elsewhere else " (hosts and network of the calibration)"
+    place = f"{case.place.describe()}{alike}"
     chosen = f"{score.chosen_aux} | {100 * score.regret:.1f} %"
-    return f"| {score.case.training.describe()} | {place} | {' | '.join(cells)} | {chosen} |"
+    return f"| {case.training.describe()} | {place} | {' | '.join(cells)} | {chosen} |"

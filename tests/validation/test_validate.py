@@ -34,7 +34,7 @@ def log(tmp_path, told):
     suite = load_suite("smoke")
     (case,) = suite.cases
     records = Records.open(tmp_path, suite, told.append)
-    place = {"folder": "calibrations/x", "spread": 0.02, "collisions": []}
+    place = {"folder": "calibrations/x", "reasons": []}
     records.append({"kind": "calibration", "name": case.calibration.name, "trusted": True, **place})
     rows = [
         {"aux": aux, "step_s": step_s, "low_s": 0.9 * step_s, "high_s": 1.1 * step_s}
