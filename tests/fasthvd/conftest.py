@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +87,61 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+class MpiJobs:
+    """Jobs of real MPI on this machine, over the loopback interface, with or without `vsketchdlc` in front."""
+
+    vsketchdlc = (sys.executable, "-m", "vsketchdlc")
+    mpirun = (
+        "mpirun", "--bind-to", "none", "--oversubscribe",
+        "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
+    )  # fmt: skip
+
+    @staticmethod
+    def environment(**more: str) -> dict[str, str]:
+        """For commands below: calm on few cores, allowed as root."""
+        calm = {
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**os.environ, **calm, "PATH": path, **more}
+
+    def run(self, *words: str | Path, timeout: float = 120, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run the command `words`, with `more` in its environment."""
+        return subprocess.run(
+            words, env=self.environment(**more), capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    def lanes(
+        self,
+        *rank: str | Path,
+        ranks: int = 2,
+        flags: Sequence[str] = ("--aux", "2", "--threshold", "1"),
+        **more: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """`vsketchdlc run FLAGS -- mpirun -np RANKS python RANK...`; each rank plays a host of its own by default."""
+        words = [
+            *self.vsketchdlc,
+            "run",
+            *flags,
+            "--",
+            *self.mpirun,
+            "-np",
+            str(ranks),
+            sys.executable,
+            *rank,
+        ]
+        return self.run(*words, **{"TEST_RANKS_PER_HOST": "1", **more})
+
+
+@pytest.fixture
+def mpi_jobs() -> MpiJobs:
+    """Runs jobs of real MPI."""
+    return MpiJobs()
 
 
 @pytest.fixture

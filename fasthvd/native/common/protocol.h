@@ -78,6 +78,14 @@ struct hello {
     uint64_t mac; /* SipHash-2-4 with the session token; CHALLENGE and PROOF */
 };
 
+/* What a lane did in a job, in the order of the tracer's enum vsk_phase. The local sum runs along with the ring's steps;
+ * LOCAL_SUM is from its first piece to its last, and only there when a host has several ranks. Times are CLOCK_MONOTONIC. */
+enum phase { PHASE_LOCAL_SUM, PHASE_REDUCE_SCATTER, PHASE_ALLGATHER, PHASES };
+struct phase_time {
+    int64_t start_ns, end_ns; /* 0: the job had no such phase */
+    uint64_t bytes;           /* LOCAL_SUM: of the slice; else: received */
+};
+
 enum control_kind { CONTROL_CONFIG = 1, CONTROL_ATTACH, CONTROL_READY, CONTROL_JOB, CONTROL_DONE, CONTROL_FAILED, CONTROL_WARN };
 struct control {
     uint32_t kind;
@@ -89,7 +97,10 @@ struct control {
     uint32_t local_rank;               /* ATTACH */
     uint32_t pid;                      /* ATTACH: of the rank; READY: of the lane */
     uint8_t sample[TOKEN_BYTES];       /* ATTACH: what is at `address` */
-    char text[CAUSE_BYTES];
+    union {
+        char text[CAUSE_BYTES];            /* FAILED, WARN */
+        struct phase_time phases[PHASES];  /* DONE */
+    };
 };
 
 /* CONTROL_CONFIG, leader to lane, with the descriptors {result memory, board[, listening socket]}. */

@@ -16,7 +16,8 @@ enum { SPLICE_BYTES = 16 << 10 }; /* smaller payloads are copied: one call less 
 struct flow {
     bool in_blocked, out_blocked; /* the socket had nothing more, or took no more */
     const struct area *from;      /* the memory of the frame that is being sent */
-    int64_t last_move, begin, arrived, next_warning, waited;
+    int64_t last_move, begin, arrived, reduced, next_warning, waited;
+    uint64_t received_before, received_reduced; /* of the board: when it began, when the reduce-scatter was done */
 };
 
 static bool receive_some(struct lane *lane, struct flow *flow)
@@ -118,6 +119,21 @@ static void note_arrival(struct lane *lane, struct flow *flow)
     __atomic_store_n(&lane->board->arrived, lane->ring.job.sequence, __ATOMIC_RELEASE);
 }
 
+static void note_reduced(struct lane *lane, struct flow *flow)
+{
+    if (flow->reduced != 0 || lane->ring.received.step < lane->config.hosts - 1)
+        return;
+    flow->reduced = now_ns();
+    flow->received_reduced = lane->board->bytes_received;
+}
+
+static void keep_phases(struct lane *lane, const struct flow *flow, int64_t end)
+{
+    lane->phases[PHASE_REDUCE_SCATTER] =
+        (struct phase_time){flow->arrived, flow->reduced, flow->received_reduced - flow->received_before};
+    lane->phases[PHASE_ALLGATHER] = (struct phase_time){flow->reduced, end, lane->board->bytes_received - flow->received_reduced};
+}
+
 static void wait_for_ring(struct lane *lane, struct flow *flow)
 {
     struct ring_spans spans;
@@ -150,13 +166,14 @@ static void wait_for_ring(struct lane *lane, struct flow *flow)
 
 void lane_run_ring(struct lane *lane)
 {
-    struct flow flow = {.begin = now_ns()};
+    struct flow flow = {.begin = now_ns(), .received_before = lane->board->bytes_received};
     flow.last_move = flow.begin;
     flow.next_warning = flow.begin + lane->config.stall_ns;
     while (lane->ring.state == RING_ARRIVING || lane->ring.state == RING_RUNNING) {
         bool moved = receive_some(lane, &flow);
         moved |= send_some(lane, &flow);
         note_arrival(lane, &flow);
+        note_reduced(lane, &flow);
         if (moved)
             flow.last_move = 0; /* looked up only when it matters, before the next wait */
         else if (lane->ring.state == RING_ARRIVING || lane->ring.state == RING_RUNNING) {
@@ -173,4 +190,5 @@ void lane_run_ring(struct lane *lane)
     lane->board->wait_ns += (uint64_t)flow.waited;
     lane->board->busy_ns += (uint64_t)(end - flow.begin - flow.waited);
     lane->board->flow_ns += (uint64_t)(end - flow.arrived);
+    keep_phases(lane, &flow, end);
 }

@@ -27,6 +27,7 @@ struct lane {
     struct local_rank *locals;
     uint64_t readable[LOCAL_MAX / 64]; /* local ranks whose memory may be read */
     struct ring ring;
+    struct phase_time phases[PHASES]; /* of the job under way */
     /* this host's own elements on their way: see own.h */
     char *scratch;
     size_t buffer_bytes;

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "own.h"
 
+#include "../common/clock.h"
 #include "reduce.h"
 
 #include <errno.h>
@@ -45,16 +46,37 @@ static void add_from(struct lane *lane, uint32_t first, uint64_t offset, size_t 
         reduce(lane->ring.job.type, lane->ring.job.op, lane->result.at + offset, input(lane, i, offset, bytes), bytes);
 }
 
+/* When this host's ranks are added up; one rank beside a ring is the ring's own sum. */
+static int64_t begin_local_sum(const struct lane *lane) { return lane->config.local_ranks > 1 || lane->config.hosts == 1 ? now_ns() : 0; }
+
+static void note_local_sum(struct lane *lane, int64_t begin, size_t bytes)
+{
+    struct phase_time *phase = &lane->phases[PHASE_LOCAL_SUM];
+    if (begin == 0)
+        return;
+    if (phase->start_ns == 0)
+        phase->start_ns = begin;
+    phase->end_ns = now_ns();
+    phase->bytes += bytes;
+}
+
 void own_stage(struct lane *lane, uint64_t offset, size_t bytes)
 {
+    int64_t begin = begin_local_sum(lane);
     if (lane->locals[0].job.address != 0)
         read_rank(lane, &lane->locals[0], offset, bytes, lane->result.at + offset);
     else
         memcpy(lane->result.at + offset, lane->locals[0].input.at + offset, bytes);
     add_from(lane, 1, offset, bytes);
+    note_local_sum(lane, begin, bytes);
 }
 
-void own_add(struct lane *lane, uint64_t offset, size_t bytes) { add_from(lane, 0, offset, bytes); }
+void own_add(struct lane *lane, uint64_t offset, size_t bytes)
+{
+    int64_t begin = begin_local_sum(lane);
+    add_from(lane, 0, offset, bytes);
+    note_local_sum(lane, begin, bytes);
+}
 
 const struct area *own_outgoing(struct lane *lane, uint64_t offset, size_t bytes)
 {

@@ -65,6 +65,7 @@ void lane_run_job(struct lane *lane)
     lane->state = LANE_RUNNING;
     int64_t begin = now_ns();
     lane->ring.job = lane->locals[0].job.job;
+    memset(lane->phases, 0, sizeof lane->phases);
     own_prepare(lane, lane->ring.job.chunk_bytes);
     __atomic_store_n(&lane->board->started, lane->ring.job.sequence, __ATOMIC_RELEASE);
     if (lane->config.hosts == 1) {
@@ -79,6 +80,7 @@ void lane_run_job(struct lane *lane)
     lane->board->jobs++;
     lane->state = LANE_IDLE;
     struct control done = {.kind = CONTROL_DONE, .job = lane->ring.job};
+    memcpy(done.phases, lane->phases, sizeof done.phases);
     for (uint32_t i = 0; i < lane->config.local_ranks; i++)
         lane->locals[i].posted = false;
     for (uint32_t i = 0; i < lane->config.local_ranks; i++)

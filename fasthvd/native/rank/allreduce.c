@@ -3,6 +3,7 @@
 #include "../common/clock.h"
 #include "../common/slices.h"
 #include "end.h"
+#include "lane_trace.h"
 #include "lanes.h"
 #include "pages.h"
 #include "say.h"
@@ -83,9 +84,11 @@ static void hear_lane(struct lanes *lanes, int i)
         fail_end(end, CAUSE_DIED, "the lane process died (was it killed?)");
     else if (message.kind == CONTROL_FAILED)
         fail_end(end, message.cause, message.text);
-    else if (message.kind == CONTROL_DONE && message.job.sequence == lanes->sequence)
+    else if (message.kind == CONTROL_DONE && message.job.sequence == lanes->sequence) {
         end->done = true;
-    else if (message.kind == CONTROL_WARN && lanes->leader)
+        if (lanes->leader)
+            lane_trace(i, end->pid, &message);
+    } else if (message.kind == CONTROL_WARN && lanes->leader)
         say("host %s, lane %d: %s", lanes->host_name, i, message.text);
 }
 
