@@ -16,6 +16,8 @@ MORE = 1.10
 _WORTH = 0.002
 """A resource matters when 10 % more of it gains at least this share of the step."""
 
+_NEARLY = 0.75
+
 NAMES = {
     "flow_cap": "the per-flow cap",
     "nic": "the NIC",
@@ -63,14 +65,17 @@ def _quicker(scenario: Scenario) -> Calibration:
     return calibration
 
 
-def limiting(prediction: Prediction) -> str:
-    """The communication resource of which 10 % more would gain most; "compute" where none would."""
+def limiting(prediction: Prediction, before: str | None = None) -> str:
+    """The communication resource of which 10 % more would gain most; "compute" where none would.
+
+    `before` is what limits the next smaller count: it stays where it is worth nearly as much.
+    """
     gains = sensitivity(prediction.scenario, prediction.step_s)
     gains.pop("compute")
     best = max(gains, key=lambda name: gains[name])
     if gains[best] < _WORTH * prediction.step_s:
         return "compute"
-    return best
+    return before if before in gains and gains[before] >= _NEARLY * gains[best] else best
 
 
 def sentence(predictions: Sequence[Prediction], limits: Sequence[str]) -> str:

@@ -112,7 +112,9 @@ class Grid:
             predict(setting.scenario(work, self.calibration, aux), intervals=self.intervals)
             for aux in self.aux
         ]
-        limits = [limiting(prediction) for prediction in predictions]
+        limits: list[str] = []
+        for prediction in predictions:
+            limits.append(limiting(prediction, limits[-1] if limits else None))
         return Answer(
             setting, predictions, choose(predictions, self.min_gain), limits, sentence(predictions, limits)
         )

@@ -49,6 +49,21 @@ def test_without_a_cap_there_is_nothing_to_gain_from_it(demo):
     assert sensitivity(demo)["flow_cap"] > 0.05
 
 
+def test_what_limits_next_depends_on_cores_and_nic(demo):
+    def said(**place):
+        cluster = Cluster.star(2, flow_cap_bits_per_s=1e9, **place)
+        predictions, limits = [], []
+        for aux in (0, 1, 2, 4, 6, 8):
+            predictions.append(predict(demo.replaced(cluster=cluster, aux=aux), intervals=False))
+            limits.append(limiting(predictions[-1], limits[-1] if limits else None))
+        return sentence(predictions, limits)
+
+    cap = "with 2 hosts the per-flow cap holds you back"
+    assert said(cores=32, nic_bits_per_s=5e9) == f"{cap} until 6 lanes, then the NIC"
+    assert said(cores=32, nic_bits_per_s=40e9) == f"{cap} at every count from 0 to 8 lanes"
+    assert said(cores=0.5, nic_bits_per_s=40e9) == f"{cap} until 2 lanes, then the number of cores"
+
+
 def test_the_sentence_follows_the_limits(demo):
     predictions = [predict(demo.replaced(aux=aux), intervals=False) for aux in (0, 1, 2, 4, 6)]
 
