@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .. import answer
@@ -18,7 +15,6 @@ from .job_kind import QUIET_S, at_the_end, before_the_start, while_silent
 from .reporting import VARIABLE, Reports
 from .settings import LaneSettings
 
-_PR_SET_PDEATHSIG = 1
 FORMAT_VERSION = 1
 
 
@@ -54,12 +50,11 @@ def run_supervised(command: list[str], ranks: RankEnvironment, settings: LaneSet
 
     silence = threading.Timer(QUIET_S, look)
     silence.daemon = True
-    # Threads begin before the command: its death signal hangs on the thread that starts it, which is this one.
     reports.listen()
     if warned is None:
         silence.start()
     try:
-        status = run_in_foreground(launch, preexec_fn=_end_with(os.getpid()))
+        status = run_in_foreground(launch)
     finally:
         silence.cancel()
         reports.close()
@@ -69,18 +64,6 @@ def run_supervised(command: list[str], ranks: RankEnvironment, settings: LaneSet
     if settings.json is not None:
         answer.write_json(settings.json, _as_json(launch, status, reports, warned or note))
     return status
-
-
-def _end_with(parent: int) -> Callable[[], None]:
-    """What a started command does first: ask for SIGTERM when `run` itself is killed, so that no job outlives it."""
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return ask
 
 
 def _as_json(launch: Launch, status: int, reports: Reports, note: str | None) -> dict[str, Any]:
