@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import UserError
-from .launcher import RankEnvironment
+from .launcher import RankEnvironment, ends_with_us
 from .remote import SSH
 
 _END_S = 15.0
@@ -149,7 +149,7 @@ def _start(
     try:
         if is_here(host):
             whole = {**os.environ, **environment.flat(os.environ), **own}
-            return subprocess.Popen(words, env=whole, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(words, env=whole, stdin=subprocess.DEVNULL, preexec_fn=ends_with_us())
         variables = {**environment.flat({}), **own}
         # env comes last before the command: the preload must not reach the shells in between.
         line = shlex.join(["env", *(f"{name}={value}" for name, value in variables.items()), *words])

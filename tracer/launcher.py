@@ -15,6 +15,8 @@ one variable, and the innermost one applies the whole.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import re
@@ -22,7 +24,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -244,10 +246,12 @@ def run(launch: Launch, **popen: object) -> int:
     """Run `launch` in the foreground and return its exit status (128 + signal when a signal ended it).
 
     SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on; Ctrl-C reaches the command by itself, as it shares the terminal. When
-    this function leaves, whatever the cause, the command has been ended.
+    this function leaves, whatever the cause, the command has been ended; when this process is killed, it gets SIGTERM.
     """
     try:
-        process = subprocess.Popen(launch.command, env=launch.environment, **popen)  # type: ignore[call-overload]
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            launch.command, env=launch.environment, **{"preexec_fn": ends_with_us(), **popen}
+        )
     except OSError as error:
         raise UserError(f"cannot start '{launch.command[0]}': {error.strerror}") from None
     old = {
@@ -262,6 +266,24 @@ def run(launch: Launch, **popen: object) -> int:
         for number, handler in old.items():
             signal.signal(number, handler)
     return 128 - status if status < 0 else status
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def ends_with_us() -> Callable[[], None]:
+    """For Popen's `preexec_fn`: the kernel sends the new process SIGTERM when this one dies, by SIGKILL too.
+
+    A launcher takes SIGTERM as the order to end its ranks, on all hosts.
+    """
+    return functools.partial(_end_with, os.getpid())
+
+
+def _end_with(parent: int) -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    if os.getppid() != parent:  # it was killed before the line above
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end(process: subprocess.Popen[Any], patience_s: float = 10.0) -> None:

@@ -147,6 +147,12 @@ class Trace:
 
         return self._answer(tensors)
 
+    def critical_path(self) -> pd.DataFrame:
+        """Which chain of waits made each step as long as it was? See `analysis.critical`."""
+        from .analysis.critical import critical_path
+
+        return self._answer(critical_path)
+
     def stragglers(self) -> pd.DataFrame:
         """Which rank is late, and who waits for it? See `analysis.stragglers`."""
         from .analysis.stragglers import stragglers

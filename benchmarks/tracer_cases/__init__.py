@@ -1,0 +1,1 @@
+"""The cases of ``benchmarks/tracer.py``, a file each."""
