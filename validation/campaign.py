@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -55,6 +56,7 @@ class Campaign:
         folder.mkdir(parents=True, exist_ok=True)
         self.records = Records.open(folder, suite, say)
         self._cores = os.cpu_count() or 1
+        self._failures: dict[str, list[str]] = {}
         self._scenarios: dict[str, tuple[Scenario, Calibration]] = {}
 
     def run(
@@ -90,15 +92,17 @@ class Campaign:
         return case_seconds(case) + (0 if done else calibration_seconds(case.calibration, case.stock_s))
 
     def _case(self, case: Case) -> None:
+        self._calibrate(case.calibration)
+        if not self.records.of("prediction", scenario=case.name):
+            self.records.append(self._predict(case))
         try:
-            self._calibrate(case.calibration)
-            if not self.records.of("prediction", scenario=case.name):
-                self.records.append(self._predict(case))
             with Lab(case.place.spec, shared=[self.folder]) as lab:
                 self._measure(case, lab)
-        finally:
-            if len(self._failures(case.name)) >= MAX_FAILURES or self._complete(case):
-                self.records.append({"kind": "finished", "scenario": case.name})
+        except JobFailed:
+            if not self._complete(case):
+                raise
+            self.say("a job that was to be done again for its noise failed: the noise stays, and is marked")
+        self.records.append({"kind": "finished", "scenario": case.name})
 
     def _complete(self, case: Case) -> bool:
         return len(self._runs(case)) >= case.visits
@@ -106,16 +110,15 @@ class Campaign:
     def _runs(self, case: Case) -> list[dict[str, Any]]:
         return self.records.of("run", scenario=case.name, preloaded=True)
 
-    def _failures(self, name: str) -> list[dict[str, Any]]:
-        return self.records.of("failed", name=name)
-
     # ---- calibration and prediction --------------------------------------------------------------------
 
     def _calibrate(self, run: CalibrationRun) -> None:
         tried = self.records.of("calibration", name=run.name)
         while not any(line["trusted"] for line in tried) and len(tried) < 1 + min(1, self.repeats):
             self.say(f"calibration run '{run.name}': {run.training.describe()}; {run.place.describe()}")
-            folder = self._fresh(Path("calibrations") / f"{_plain(run.name)}-{len(tried) + 1}")
+            folder = Path("calibrations") / f"{_plain(run.name)}-{len(tried) + 1}"
+            shutil.rmtree(self.folder / folder, ignore_errors=True)  # of a run that was stopped
+            folder = self._fresh(folder)
             words = [sys.executable, "-m", "vsketchdlc.validation.calibrating", str(folder)]
             words += [str(run.aux_max), str(run.steps), str(run.probe_s), *run.place.mpirun]
             with Lab(run.place.spec, shared=[self.folder]) as lab:
@@ -201,12 +204,12 @@ class Campaign:
     def _job(self, lab: Lab, name: str, command: Sequence[str], limit_s: float) -> list[str]:
         """Run a command to a good end, once more when it fails; returns the collisions of its flows.
 
-        Raises JobFailed when it has failed too often.
+        Raises JobFailed when it has failed too often since this campaign began.
         """
+        failed = self._failures.setdefault(name, [])
         while True:
-            failed = len(self._failures(name))
-            if failed >= MAX_FAILURES:
-                raise JobFailed(self._failures(name)[-1]["reason"])
+            if len(failed) >= MAX_FAILURES:
+                raise JobFailed(failed[-1])
             log = self._fresh(Path("logs")) / f"{_plain(name)}-{len(self.records.lines)}.log"
             with log.open("w", encoding="utf-8") as output:
                 try:
@@ -218,6 +221,7 @@ class Campaign:
                 return [str(collision) for collision in collisions]
             reason = f"{reason}: {_last_words(log)} (all of it: {log})"
             self.say(f"a job failed with {reason}")
+            failed.append(reason)
             self.records.append({"kind": "failed", "name": name, "reason": reason})
 
     def _fresh(self, below: Path) -> Path:
