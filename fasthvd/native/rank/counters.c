@@ -152,9 +152,13 @@ static void put_host(FILE *out, const struct led_lanes *host, const char **comma
 static void put_job(FILE *out, int ranks, int64_t threshold_bytes, const struct led_lanes *all)
 {
     const char *comma = "";
-    fprintf(out, "{\"format_version\":1,\"ranks\":%d,\"threshold_bytes\":%lld,\"carried\":{\"calls\":%llu,\"bytes\":%llu},\"groups\":%llu,\"passed\":{",
-            ranks, (long long)threshold_bytes, (unsigned long long)counters.carried_calls, (unsigned long long)counters.carried_bytes,
-            (unsigned long long)counters.groups);
+    fprintf(out, "{\"format_version\":1,\"ranks\":%d,\"threshold_bytes\":", ranks);
+    if (threshold_bytes >= 0)
+        fprintf(out, "%lld", (long long)threshold_bytes);
+    else
+        fputs("null", out);
+    fprintf(out, ",\"carried\":{\"calls\":%llu,\"bytes\":%llu},\"groups\":%llu,\"passed\":{", (unsigned long long)counters.carried_calls,
+            (unsigned long long)counters.carried_bytes, (unsigned long long)counters.groups);
     for (int i = 0; i < PASSED_REASONS; i++)
         fprintf(out, "%s\"%s\":{\"calls\":%llu,\"bytes\":%llu}", i > 0 ? "," : "", reasons[i].key, (unsigned long long)counters.calls[i],
                 (unsigned long long)counters.bytes[i]);

@@ -28,6 +28,6 @@ void counters_group(void);
 void counters_keep_lanes(const struct lanes *lanes);
 void counters_tally(struct tally *tally);
 /* Rank 0 tells the lanes of all hosts that were kept and its own calls: as lines if asked for, as JSON to FASTHVD_REPORT or
- * into the file FASTHVD_JSON. Collective. */
+ * into the file FASTHVD_JSON. `threshold_bytes` < 0: there were no lanes. Collective. */
 void counters_finish(struct mpi_group *group, int64_t threshold_bytes, bool as_lines);
 #endif

@@ -20,7 +20,7 @@ static struct {
     bool counted, said;
 } verdict;
 
-bool verdict_steps_done(const uint64_t *words, int count)
+bool verdict_steps_done(const uint64_t *words, int64_t count)
 {
     if (verdict.counted)
         return false;
@@ -112,7 +112,7 @@ void verdict_say(int64_t threshold_bytes, bool always)
         return;
     if (tally.carried_bytes == 0 && passed == 0 && most != PASSED_TYPE) {
         verdict.said = true;
-        advise("no gradient has come through MPI_Allreduce yet, so the lanes carry nothing. %s", help_when_nothing_came());
+        advise("no gradient has come through MPI_Allreduce yet, so the lanes carry nothing: %s", help_when_nothing_came());
     } else if (tally.carried_bytes < passed || (tally.carried_bytes == 0 && most == PASSED_TYPE)) {
         verdict.said = true;
         advise("the lanes carried %.1f MB in %llu allreduces; %llu passed to MPI, most of them %s", tally.carried_bytes / 1e6,

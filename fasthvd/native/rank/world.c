@@ -103,7 +103,7 @@ void world_finish(void)
     world.started = 0;
     groups_close_all();
     if (world.settings.stats || world.settings.counters_as_json)
-        counters_finish(&world.messages, world.threshold_bytes, world.settings.stats);
+        counters_finish(&world.messages, had_lanes ? world.threshold_bytes : -1, world.settings.stats);
     if (world.messages.rank == 0 && had_lanes)
         verdict_at_end(world.threshold_bytes);
     messages_close(&world.messages);
@@ -174,7 +174,7 @@ bool world_allreduce(const void *send, void *recv, int64_t count, mpi_handle typ
     return true;
 }
 
-void world_after_mpi(const void *recv, int count, mpi_handle type, mpi_handle op)
+void world_after_mpi(const void *recv, int64_t count, mpi_handle type, mpi_handle op)
 {
     const struct mpi_abi *abi = &mpi_library()->abi;
     if (!world.counting || world.messages.rank != 0 || !mpi_is(abi, op, K_BAND) || !mpi_is(abi, type, K_LONG_LONG))

@@ -47,15 +47,18 @@ API int MPI_Allreduce(const void *send, void *recv, int count, mpi_handle type, 
 API int MPI_Allreduce_c(const void *send, void *recv, int64_t count, mpi_handle type, mpi_handle op, mpi_handle comm)
 {
     struct mpi *mpi = mpi_library();
-    int status;
+    int status = MPI_ERR_COUNT_;
     if (world_allreduce(send, recv, count, type, op, comm, &status))
         return status;
     if (mpi->allreduce_c != 0)
-        return mpi->allreduce_c(send, recv, count, type, op, comm);
-    if (count <= INT_MAX)
-        return mpi->allreduce(send, recv, (int)count, type, op, comm);
-    mpi->call_errhandler(comm, MPI_ERR_COUNT_);
-    return MPI_ERR_COUNT_;
+        status = mpi->allreduce_c(send, recv, count, type, op, comm);
+    else if (count <= INT_MAX)
+        status = mpi->allreduce(send, recv, (int)count, type, op, comm);
+    else
+        mpi->call_errhandler(comm, MPI_ERR_COUNT_);
+    if (status == MPI_SUCCESS_)
+        world_after_mpi(recv, count, type, op);
+    return status;
 }
 
 API int MPI_Comm_free(mpi_handle *comm)
