@@ -79,8 +79,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
     """
     seen = observe(trace)
     settings = knobs(trace)
-    hosts = max(1, len(trace.meta.hosts))
-    per_host = max(1, (trace.meta.ranks or hosts) // hosts)
+    hosts, per_host = _hosts_and_ranks(trace, probe)
     quickest_s = (
         float(np.median(seen.control_s)) / max(1, control_rounds(hosts * per_host))
         if len(seen.control_s)
@@ -114,7 +113,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         latency_s=place.latency_s,
         model_error=math.hypot(model_error, disturbed.sigma if disturbed else 0.0),
         residuals=fit.residuals,
-        notes=_notes(entries, probe, seen.inferred),
+        notes=_notes(entries, probe, seen.inferred, bool(trace.meta.hosts) or probe is not None),
         disturbed=disturbed.sentence if disturbed else None,
     )
     return _checked_on_itself(trace, seen, calibration)
@@ -129,6 +128,16 @@ def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibratio
         model_error=math.hypot(calibration.model_error, miss),
         residuals={**calibration.residuals, "step": [miss]},
     )
+
+
+def _hosts_and_ranks(trace: Trace, probe: LaneProbe | None) -> tuple[int, int]:
+    """Hosts, and ranks on each: the trace's, else the probe's, else a host for every rank."""
+    if trace.meta.hosts:
+        hosts = len(trace.meta.hosts)
+        return hosts, max(1, (trace.meta.ranks or hosts) // hosts)
+    if probe is not None:
+        return probe.hosts, probe.ranks_per_host
+    return max(1, trace.meta.ranks or 1), 1
 
 
 def _cores(trace: Trace) -> float:
@@ -336,7 +345,9 @@ def _network_guess(seen: Observations, probe: LaneProbe | None, place: _Place) -
     return 1.05 * flow, 1.05 * nic
 
 
-def _notes(entries: dict[str, Fitted], probe: LaneProbe | None, inferred: bool) -> list[str]:
+def _notes(
+    entries: dict[str, Fitted], probe: LaneProbe | None, inferred: bool, hosts_known: bool
+) -> list[str]:
     unknown = [name for name, entry in entries.items() if not entry.identified]
     notes = []
     if unknown:
@@ -350,4 +361,6 @@ def _notes(entries: dict[str, Fitted], probe: LaneProbe | None, inferred: bool) 
             "the trace marks no forward or backward pass: what lies between the last gradient of a step and the first "
             "of the next is taken for the forward pass, optimizer included"
         )
+    if not hosts_known:
+        notes.append("the trace does not say which ranks share a host: each is taken for a host of its own")
     return notes

@@ -29,7 +29,8 @@ _ALIGNED_NS = 1_000_000
 
 @dataclass(frozen=True)
 class Observations:
-    """Tables of one trace, times in s. ``inferred``: forward and backward were not marked, see `inferred_marks`.
+    """Tables of one trace, times in s. ``inferred``: forward and backward were not marked, see `inferred_marks`,
+    and backward may be ``unknown_s`` longer or shorter.
 
     ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
@@ -45,6 +46,7 @@ class Observations:
     """
 
     inferred: bool
+    unknown_s: float
     steps: pd.DataFrame
     ready: pd.DataFrame
     buckets: pd.DataFrame
@@ -85,8 +87,10 @@ def observe(trace: Trace) -> Observations:
         columns=["step", "rank", "kind", "tensor", "bucket", "bytes", "t_start_ns", "t_end_ns"],
     )
     inferred = not has_marks(events)
+    unknown_s = 0.0
     if inferred:
-        events = with_marks(events)
+        marked = with_marks(events)
+        events, unknown_s = marked.events, marked.unknown_s
     whole = whole_steps(events) if inferred else trace.step_times()
     whole = whole[whole["step"] >= 1]
     counts = whole.groupby("step")["rank"].nunique()
@@ -100,6 +104,7 @@ def observe(trace: Trace) -> Observations:
     steps, anchors = _steps(events, whole[whole["step"].isin(wanted)])
     return Observations(
         inferred=inferred,
+        unknown_s=unknown_s,
         steps=steps,
         ready=_ready(events, anchors),
         buckets=_buckets(events, anchors, _aligned(trace)),

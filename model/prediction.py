@@ -60,7 +60,11 @@ def predict(scenario: Scenario, *, intervals: bool = True, seed: int = 0) -> Pre
     run = simulate_step(scenario)
     low = high = p5 = p95 = run.step_s
     if intervals:
-        sigma = math.hypot(scenario.calibration.model_error, parameter_sigma(scenario, run.step_s))
+        sigma = math.hypot(
+            scenario.calibration.model_error,
+            parameter_sigma(scenario, run.step_s),
+            _workload_sigma(scenario, run.step_s),
+        )
         low, high = run.step_s * math.exp(-Z90 * sigma), run.step_s * math.exp(Z90 * sigma)
         p5, p95 = (float(value) for value in np.quantile(step_draws(scenario, run, seed), [0.05, 0.95]))
     work = scenario.workload
@@ -77,6 +81,15 @@ def predict(scenario: Scenario, *, intervals: bool = True, seed: int = 0) -> Pre
         scaling_efficiency=min(1.0, work.compute_s / run.step_s),
         run=run,
     )
+
+
+def _workload_sigma(scenario: Scenario, step_s: float) -> float:
+    """Relative standard deviation of the step time from what is not known about the backward pass."""
+    work = scenario.workload
+    if work.unknown_s <= 0 or work.backward_s <= 0:
+        return 0.0
+    longer = scenario.replaced(workload=work.with_backward(work.backward_s + work.unknown_s))
+    return abs(math.log(simulate_step(longer).step_s / step_s)) / Z90
 
 
 def parameter_sigma(scenario: Scenario, step_s: float) -> float:

@@ -58,6 +58,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
         ranks_seen=max(1, trace.meta.ranks),
         spread=_spread(seen),
         push=seen.push,
+        unknown_s=seen.unknown_s,
         source=f"trace {trace.path}",
     )
 
@@ -94,7 +95,9 @@ def knobs(trace: Trace) -> dict[str, Any]:
 
 def recorded_cluster(trace: Trace, calibration: Calibration) -> Cluster:
     """The hosts of the trace with the calibration's network and cores."""
-    hosts = max(1, len(trace.meta.hosts))
+    if not trace.meta.hosts:  # an imported file does not say: the calibration has its own assumption
+        return calibration.cluster()
+    hosts = len(trace.meta.hosts)
     ranks = max(1, (trace.meta.ranks or hosts) // hosts)
     return calibration.cluster(hosts=hosts, ranks_per_host=ranks)
 

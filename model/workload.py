@@ -76,6 +76,7 @@ class Workload:
     the Python thread that feeds a GPU. ``blocking`` says that the loop waits for all updates
     before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
     Times are those of the slowest of ``ranks_seen`` ranks.
+    The backward pass may be ``unknown_s`` longer or shorter (90 %) where no data say exactly.
     ``loader_cpu_s`` is the CPU work of a rank's ``loader_threads`` data loaders for one batch.
     """
 
@@ -95,6 +96,7 @@ class Workload:
     ranks_seen: int = 1
     spread: StepSpread = field(default_factory=StepSpread)
     push: PushTimes = field(default_factory=PushTimes)
+    unknown_s: float = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -102,7 +104,15 @@ class Workload:
             raise UserError(
                 f"workload '{self.name}' has no gradients: record at least two whole training steps"
             )
-        for what in ("forward_s", "backward_s", "update_s", "overhead_s", "cpu_share", "loader_cpu_s"):
+        for what in (
+            "forward_s",
+            "backward_s",
+            "update_s",
+            "overhead_s",
+            "cpu_share",
+            "loader_cpu_s",
+            "unknown_s",
+        ):
             value = getattr(self, what)
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(
@@ -163,8 +173,15 @@ class Workload:
             update_s=self.update_s / speed,
             overhead_s=self.overhead_s / speed,
             loader_cpu_s=self.loader_cpu_s * batch / self.batch_per_rank / speed,
+            unknown_s=self.unknown_s * compute,
             batch_per_rank=batch,
         )
+
+    def with_backward(self, backward_s: float) -> Workload:
+        """The same with a backward pass of another length; all gradients move in proportion."""
+        factor = backward_s / self.backward_s
+        moved = tuple(dataclasses.replace(t, ready_s=t.ready_s * factor) for t in self.tensors)
+        return dataclasses.replace(self, tensors=moved, backward_s=backward_s)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary for a JSON file, with its ``format_version``."""

@@ -85,3 +85,24 @@ def test_a_trace_without_marks_as_from_a_horovod_timeline_is_enough(demo, trace,
         found = predict(recorded_scenario(timeline, inferred).replaced(aux=aux))
         assert found.step_s == pytest.approx(wanted, rel=0.10)
         assert found.low_s < wanted < found.high_s
+
+
+def test_gradients_that_a_timeline_shows_late_are_not_taken_for_a_long_backward(demo, tmp_path):
+    # Horovod's own timeline shows a gradient when its thread sees it: here after the allreduce of dense0.
+    trace = write_simulated_trace(demo, tmp_path / "t", steps=6, seed=2, noise=0.02)
+    kept = trace.events(kinds=["ready", "allreduce", "fuse_in", "fuse_out", "done", "negotiate"])
+    kept = kept[(kept["rank"] == 0) & (kept["step"] >= 0)].copy()
+    agreed = kept[(kept["kind"] == "negotiate") & kept["tensor"].notna()].set_index(["step", "tensor"])
+    late = kept["kind"] == "ready"
+    seen = agreed["t_end_ns"].reindex(list(zip(kept["step"][late], kept["tensor"][late], strict=True)))
+    for column in ("t_start_ns", "t_end_ns"):
+        kept.loc[late, column] = seen.to_numpy() - 50_000
+    meta = dataclasses.replace(trace.meta, source="imported:horovod-timeline", tensors=[], hosts=[])
+    timeline = write_trace(tmp_path / "timeline", meta, kept)
+    costs = calibrate(timeline, cores=1.0)
+    assert costs.hosts == 2 and any("a host of its own" in note for note in costs.notes)
+    recorded = recorded_scenario(timeline, costs)
+    assert recorded.workload.backward_s < 2 * demo.workload.backward_s
+    assert 0 < recorded.workload.unknown_s < 1.5 * demo.workload.backward_s
+    found, wanted = predict(recorded.replaced(aux=2)), simulate_step(demo.replaced(aux=2)).step_s
+    assert found.low_s < wanted < found.high_s
