@@ -24,13 +24,17 @@ LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Block:
-    """Some back-to-back allreduces. `lanes` None: past the library, to MPI itself. `pause`: `on_pause` runs before it."""
+    """Some back-to-back allreduces. `lanes` None: past the library, to MPI itself. `pause`: `on_pause` runs before it.
+
+    `bare`: without the protection, in a build that can.
+    """
 
     variant: str
     lanes: int | None
     bytes: int
     calls: int
     pause: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Timed:
     call_s: list[float]
     total_s: float
     cpu_s: float
+    threshold_bytes: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Job:
             preload = (str(self.build.library),)
             variables |= {"FASTHVD_AUX": str(self.aux), "FASTHVD_LANE": str(self.build.program)}
             variables.setdefault("FASTHVD_TIMEOUT", "60")
-        launch = prepare([*words, *program], RankEnvironment(preload=preload, variables=variables), os.environ)
+        launch = prepare(
+            [*words, *program], RankEnvironment(preload=preload, variables=variables), os.environ
+        )
         changed = {name: value for name, value in launch.environment.items() if os.environ.get(name) != value}
         return launch.command, changed
 
@@ -84,7 +91,10 @@ class Job:
 def lab(spec: LabSpec, say: Callable[[str], None]) -> Iterator[Lab]:
     """The lab of a case; its limits are said."""
     say(f"lab (emulated): {spec.describe()}")
-    with tempfile.TemporaryDirectory(prefix="vsketchdlc-bench-") as folder, Lab(spec, shared=[folder]) as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="vsketchdlc-bench-") as folder,
+        Lab(spec, shared=[folder]) as place,
+    ):
         place.bench_folder = Path(folder)  # type: ignore[attr-defined]
         yield place
 
@@ -132,7 +142,9 @@ def _run_once(
             raise SystemExit(f"the job ended with status {status}: {' '.join(words)}")
         ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
     per_host = len(ranks) // len(job.ranks.split(","))
-    return [_slowest(block, [rank[number] for rank in ranks], per_host) for number, block in enumerate(blocks)]
+    return [
+        _slowest(block, [rank[number] for rank in ranks], per_host) for number, block in enumerate(blocks)
+    ]
 
 
 def _wait_for(process: subprocess.Popen[str], sign: Path) -> None:
@@ -148,7 +160,8 @@ def _slowest(block: Block, ranks: list[dict[str, object]], per_host: int) -> Tim
     call_s = [max(times) for times in zip(*(rank["call_s"] for rank in ranks), strict=True)]  # type: ignore[misc, call-overload]
     total_s = max(float(rank["total_s"]) for rank in ranks)  # type: ignore[arg-type]
     used = [float(rank["rank_cpu_s"]) * per_host + float(rank["lane_cpu_s"]) for rank in ranks]  # type: ignore[arg-type]
-    return Timed(block, call_s, total_s, max(used) / block.calls)
+    threshold = int(ranks[0]["threshold_bytes"])  # type: ignore[call-overload]
+    return Timed(block, call_s, total_s, max(used) / block.calls, threshold)
 
 
 def by_variant(timed: Iterable[Timed]) -> dict[str, list[Timed]]:

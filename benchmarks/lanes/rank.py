@@ -79,7 +79,7 @@ class MpiCalls:
         self._in_place = ctypes.c_void_p(1)  # Open MPI's MPI_IN_PLACE
         mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
         self._direct = mpi.PMPI_Allreduce
-        self._own = getattr(ctypes.CDLL(None), "MPI_Allreduce")  # the preloaded library's, if there is one
+        self._own = ctypes.CDLL(None).MPI_Allreduce  # the preloaded library's, if there is one
 
     def start_together(self) -> None:
         self._mpi.COMM_WORLD.Barrier()
@@ -104,6 +104,19 @@ class Lanes:
 
     def __init__(self) -> None:
         self._use = getattr(ctypes.CDLL(None), "fasthvd_use_lanes", None)
+
+    def threshold_bytes(self) -> int:
+        """From which size on the lanes are used, bytes; 0 without lanes."""
+        ask = getattr(ctypes.CDLL(None), "fasthvd_threshold_bytes", None)
+        if ask is None:
+            return 0
+        ask.restype = ctypes.c_int64
+        return int(ask())
+
+    def bare(self, on: bool) -> None:
+        """Leave the protection out; only a benchmark's build has that switch."""
+        if on or hasattr(ctypes.CDLL(None), "fasthvd_bare"):
+            ctypes.c_int.in_dll(ctypes.CDLL(None), "fasthvd_bare").value = int(on)
 
     def use(self, count: int) -> None:
         if (self._use is None and count > 0) or (self._use is not None and self._use(count) != 0):
@@ -134,14 +147,15 @@ def main() -> None:
         direct = block["lanes"] is None
         if not direct:
             lanes.use(block["lanes"])
+            lanes.bare(block["bare"])
         more = {"direct": True} if direct and plan["over"] == "mpi" else {}
-        kind = (block["lanes"], block["bytes"])
+        kind = (block["lanes"], block["bytes"], block["bare"])
         if kind not in seen:
             seen.add(kind)
             run_block(calls, {**block, "calls": plan["warm_up"]}, more)
         if plan["pause_file"] and block.get("pause"):
             pause_for(Path(plan["pause_file"]), calls)
-        results.append(run_block(calls, block, more))
+        results.append({**run_block(calls, block, more), "threshold_bytes": lanes.threshold_bytes()})
     Path(plan["results"], f"rank{calls.rank}.json").write_text(json.dumps(results))
     lanes.use(0)
     calls.end()

@@ -37,7 +37,9 @@ class Row:
     def line(self) -> str:
         """As the table has it."""
         spread = "" if self.spread is None else f"{self.spread[0]:.4g} to {self.spread[1]:.4g}"
-        target = "-" if self.target is None else f"{'>=' if self.better == 'higher' else '<='} {self.target:.4g}"
+        target = (
+            "-" if self.target is None else f"{'>=' if self.better == 'higher' else '<='} {self.target:.4g}"
+        )
         mark = {None: "", True: "ok", False: "MISSED"}[self.good]
         return (
             f"{self.case:<52} {self.variant:<34} {self.value:>10.4g} {self.unit:<8} {target:>10} {mark:<6} "
