@@ -10,6 +10,7 @@ import typer
 from . import __version__, answer
 from .errors import BadNews, UserError
 from .fasthvd import commands as fasthvd_commands
+from .fasthvd.tune_command import set_live_trial
 from .model import commands as model_commands
 from .replay import commands as replay_commands
 from .tracer import commands as tracer_commands
@@ -48,12 +49,15 @@ def _top(
 
 for part in (tracer_commands, model_commands, fasthvd_commands, replay_commands, validation_commands):
     part.register(app)
+# Arrows point down: `tune` stands below replay, so what its --live-replay needs is handed in here.
+set_live_trial(replay_commands.live_trial)
 
 
 def main() -> None:
     """Run the command line; exit 0 good, 1 bad news, 2 wrong usage or unusable input."""
     try:
-        status = app(standalone_mode=False)
+        with answer.guarded_output():
+            status = app(standalone_mode=False)
     except UserError as error:
         _say(str(error))
         sys.exit(2)

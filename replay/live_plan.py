@@ -30,7 +30,8 @@ class LivePlan:
 
     ``tensors`` are in ready order. ``updates`` are groups of positions in ``tensors`` with the seconds that the
     optimizer takes for the group, in the order in which the groups can begin. ``compute`` is ``sleep`` (no CPU,
-    as a GPU's host), ``spin`` (Python's thread is busy) or ``mxnet`` (the engine's thread is). ``result`` is the file that rank 0 writes.
+    as a GPU's host), ``spin`` (`threads` threads are busy) or ``mxnet`` (the engine's thread is). ``result`` is the file
+    that rank 0 writes.
     """
 
     tensors: tuple[ReplayTensor, ...]
@@ -41,6 +42,7 @@ class LivePlan:
     steps: int
     compute: str
     result: str
+    threads: int = 1
 
     def to_text(self) -> str:
         """As the ranks get it."""

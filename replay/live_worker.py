@@ -1,6 +1,7 @@
 """What each rank of a live replay runs: real Horovod allreduces of the recorded gradients, at recorded times.
 
-Compute is slept, spun, or pushed into MXNet's engine. Everything between Horovod's queue and the wire is the real thing.
+Compute is slept, burnt by threads, or pushed into MXNet's engine. Everything between Horovod's queue and the wire is
+the real thing.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .busy_threads import BusyThreads
 from .engine_compute import EngineCompute
 from .live_plan import PLAN_VARIABLE, LivePlan
+from .marks import StepMarks
 
 
 def main() -> None:
@@ -33,24 +36,24 @@ def main() -> None:
         engine = EngineCompute(mx)
         seconds = [_engine_step(hvd, mx, plan, arrays, engine) for _ in range(plan.steps)]
     else:
-        work = spin if plan.compute == "spin" else time.sleep
-        seconds = [_step(hvd, plan, arrays, work) for _ in range(plan.steps)]
+        work = BusyThreads(plan.threads) if plan.compute == "spin" else time.sleep
+        marks = StepMarks()
+        seconds = [_step(hvd, plan, arrays, work, marks) for _ in range(plan.steps)]
+        marks.begin()  # a step ends where the next one begins
+        marks.forward_end()
     if hvd.rank() == 0:
         data = {"ranks": hvd.size(), "local_ranks": hvd.local_size(), "step_s": seconds}
         Path(plan.result).write_text(json.dumps(data), encoding="utf-8")
     hvd.shutdown()
 
 
-def spin(seconds: float) -> None:
-    """Burn `seconds` of CPU time on this thread: beside busy lanes that lasts longer, as real compute does."""
-    end_s = time.thread_time() + seconds
-    while time.thread_time() < end_s:
-        sum(range(2000))
-
-
-def _step(hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], None]) -> float:
+def _step(
+    hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], None], marks: StepMarks
+) -> float:
     start_s = time.perf_counter()
+    marks.begin()
     work(plan.forward_s)
+    marks.forward_end()
     done_s = 0.0
     for position, tensor in enumerate(plan.tensors):
         if tensor.ready_s > done_s:
@@ -58,10 +61,13 @@ def _step(hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], N
             done_s = tensor.ready_s
         hvd.allreduce_(arrays[position], average=False, name=tensor.name, priority=-position)
     work(max(0.0, plan.backward_s - done_s))
+    marks.backward_end()
+    marks.update_call()
     for group, seconds in plan.updates:
         for position in group:
             arrays[position].wait_to_read()
         work(seconds)
+    marks.update_end()
     work(plan.overhead_s)
     return time.perf_counter() - start_s
 
