@@ -156,9 +156,123 @@ def stopped() -> None:
     WORLD.Allreduce(MPI.IN_PLACE, data)
 
 
+def _large(comm: MPI.Comm, calls: int = 1) -> None:
+    for _ in range(calls):
+        data = np.full(50_000, comm.rank + 1, "f4")
+        comm.Allreduce(MPI.IN_PLACE, data)
+        assert (data == comm.size * (comm.size + 1) / 2).all()
+
+
+def many_communicators(count: int) -> None:
+    """More than there are lane groups for: the others stay on MPI; all are right, and freeing one makes room."""
+    copies = [WORLD.Dup() for _ in range(count)]
+    for comm in copies:
+        _large(comm, 4)
+    full = len(_boards())
+    copies[1].Free()
+    freed = len(_boards())
+    _large(copies[-1], 28)  # asks again after twice as many calls each time
+    print(f"groups {full} {freed} {len(_boards())}", flush=True)
+
+
+def short_lives(count: int) -> None:
+    """Communicators that are made, used a little and freed never get lanes of their own."""
+    most = 0
+    for _ in range(count):
+        turned = WORLD.Split(0, -RANK)
+        _large(turned, 3)
+        most = max(most, len(_boards()))
+        turned.Free()
+    print(f"most {most}", flush=True)
+
+
+def long_lives(count: int) -> None:
+    """Those that are used more, again and again, wait longer and longer for their lanes."""
+    with_lanes = 0
+    for _ in range(count):
+        turned = WORLD.Split(0, -RANK)
+        _large(turned, 6)
+        with_lanes += len(_boards()) - 1
+        turned.Free()
+    print(f"with lanes {with_lanes} left {len(_boards())}", flush=True)
+
+
+def lost_lane_of_a_group() -> None:
+    """A lane of one communicator is killed: that one goes on with fewer, the others with all."""
+    _large(WORLD)
+    before = set(_lanes())
+    turned = WORLD.Split(0, -RANK)
+    _large(turned, 5)
+    WORLD.Barrier()
+    if RANK == 0:
+        os.kill(min(set(_lanes()) - before), signal.SIGKILL)
+    WORLD.Barrier()
+    _large(turned, 3)
+    _large(WORLD, 3)
+    WORLD.Barrier()
+    print(f"lanes {len(before)} {len(_lanes())}", flush=True)
+
+
+def abort_with_groups() -> None:
+    """The job is aborted while two communicators have lanes."""
+    _large(WORLD)
+    turned = WORLD.Split(0, -RANK)
+    _large(turned, 5)
+    print("pids", *_lanes(), flush=True)
+    WORLD.Barrier()
+    time.sleep(0.2)  # what was printed is on its way
+    if RANK == 0:
+        WORLD.Abort(3)
+    _large(turned, 5)
+
+
+def never_freed() -> None:
+    """MPI_Finalize with communicators that have lanes, and from a child that the user forked."""
+    comms = [WORLD.Split(0, -RANK), WORLD.Dup()]
+    for comm in comms:
+        _large(comm, 5)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if not LANES.fasthvd_lanes_total() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    _large(comms[0])
+    print("pids", *_lanes(), flush=True)
+
+
+def process_sets() -> None:
+    """Horovod's process sets over the lanes: one rank of each host, and all ranks of one host."""
+    import horovod.mxnet as hvd
+    import mxnet as mx
+
+    ranks = range(int(os.environ["OMPI_COMM_WORLD_SIZE"]))
+    sets = [
+        hvd.ProcessSet([rank for rank in ranks if rank % RANKS_PER_HOST == 0]),
+        hvd.ProcessSet([rank for rank in ranks if rank // RANKS_PER_HOST == 0]),
+    ]
+    hvd.init(process_sets=sets)
+    for step in range(6):
+        for number, chosen in enumerate([hvd.global_process_set, *sets]):
+            if not chosen.included():
+                continue
+            members = list(ranks) if number == 0 else list(chosen.ranks)
+            out = hvd.allreduce(
+                mx.nd.full((50_000,), hvd.rank() + step), average=False, name=f"a{number}", process_set=chosen
+            )
+            assert (out.asnumpy() == sum(rank + step for rank in members)).all()
+    hvd.allreduce(mx.nd.ones((1,)), name="end").wait_to_read()  # the first to shut down ends it for all
+    hvd.shutdown()
+    print("process sets ok", flush=True)
+
+
+def _boards() -> set[str]:
+    """The boards of this rank's lane groups."""
+    with open("/proc/self/maps") as maps:  # noqa: PTH123
+        return {line.split()[4] for line in maps if "memfd:fasthvd-board" in line}
+
+
 def _lanes() -> list[int]:
     """Lane processes that hold a socket of this rank: found by the board's memory, which only they and we map."""
-    boards = {line.split()[4] for line in open("/proc/self/maps") if "memfd:fasthvd-board" in line}  # noqa: SIM115,PTH123
+    boards = _boards()
     found = []
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if entry.isdigit() and int(entry) != os.getpid():

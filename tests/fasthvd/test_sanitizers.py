@@ -44,6 +44,23 @@ def checked(request: pytest.FixtureRequest, reports: Path) -> tuple[Path, Path]:
     return library, lane
 
 
+def test_threads_with_lanes_of_their_own_under_the_thread_checker(tmp_path):
+    """Ranks' side alone, as one checked program: Python and MPI are not built for the thread checker."""
+    lane = build(tmp_path / "lane", ("common", "lane"))
+    driver = Path(__file__).with_name("threads_driver.c")
+    program = build(tmp_path / "driver", ("common", "rank"), "-fsanitize=thread", str(driver))
+    # The checker of older compilers wants its memory where it expects it.
+    done = subprocess.run(
+        ["setarch", "-R", str(program)],
+        env={**os.environ, "FASTHVD_LANE": str(lane)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout == "threads ok\n", done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [(1, 1), (2, 1, 1)], ids=str)
 def test_every_type_and_a_death_under_the_checkers(start_group, checked, reports, monkeypatch, hosts):
