@@ -17,6 +17,7 @@ import numpy as np
 from ..tracer.trace import Trace
 from .calibration import Z90
 from .scenario import Scenario
+from .sites import Sites
 from .step import StepRun, simulate_step
 from .variability import step_draws
 
@@ -64,6 +65,7 @@ def predict(scenario: Scenario, *, intervals: bool = True, seed: int = 0) -> Pre
             scenario.calibration.model_error,
             parameter_sigma(scenario, run.step_s),
             _workload_sigma(scenario, run.step_s),
+            _turns_sigma(scenario, run.step_s),
         )
         low, high = run.step_s * math.exp(-Z90 * sigma), run.step_s * math.exp(Z90 * sigma)
         p5, p95 = (float(value) for value in np.quantile(step_draws(scenario, run, seed), [0.05, 0.95]))
@@ -90,6 +92,23 @@ def _workload_sigma(scenario: Scenario, step_s: float) -> float:
         return 0.0
     longer = scenario.replaced(workload=work.with_backward(work.backward_s + work.unknown_s))
     return abs(math.log(simulate_step(longer).step_s / step_s)) / Z90
+
+
+def _turns_sigma(scenario: Scenario, step_s: float) -> float:
+    """The same for stock MPI's connections, which take turns where busy cores make ranks begin apart.
+
+    Seen on hosts whose cores compute holds all, it may be absent where cores are idle, and the other way round.
+    """
+    calibration, work = scenario.calibration, scenario.workload
+    if scenario.aux or not calibration.hosts or work.device != "cpu":
+        return 0.0
+    seen = Sites.of(calibration.cluster(), 1.0).saturated_by(work.cpu_share)
+    here = Sites.of(scenario.cluster, 1.0).saturated_by(work.cpu_share)
+    if seen == here:
+        return 0.0
+    duplex = scenario.parameters.stock_duplex
+    other = calibration.moved("stock_duplex", math.log((2.0 if here else 1.0) / duplex))
+    return abs(math.log(simulate_step(scenario.replaced(calibration=other)).step_s / step_s)) / Z90
 
 
 def parameter_sigma(scenario: Scenario, step_s: float) -> float:

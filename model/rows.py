@@ -23,6 +23,8 @@ Formula = Callable[[Sites, Parameters], float]
 
 SCHEDULING_S = 0.3e-3
 """What the scheduler may add to any call: it decides how little a short call says."""
+_LONE_SCATTER = 0.1
+"""Relative error of a value that was measured once."""
 _LEAST_SCATTER = 0.001
 _CPU_ERROR = 0.01
 _LARGE_CALL_BYTES = 4 << 20
@@ -121,6 +123,8 @@ def _unseen(row: Row) -> float:
 def _error(values: Numbers) -> float:
     """Relative standard error of a median."""
     centre = float(np.median(values))
+    if len(values) == 1:  # nothing shows how much it scatters
+        return _LONE_SCATTER
     away = float(np.median(np.abs(values - centre)))
     scatter = float(np.std(values, ddof=1)) if len(values) < 5 else 1.4826 * away
     return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / centre)

@@ -24,6 +24,16 @@ def test_unknown_costs_widen_the_median_but_not_the_steps(demo):
     assert spread[0] == pytest.approx(spread[1], rel=0.2)
 
 
+def test_whether_stock_takes_turns_is_open_where_cores_are_free_and_were_not(demo):
+    seen = dataclasses.replace(demo.calibration, hosts=2, cores=1.0)
+    there = demo.replaced(calibration=seen)
+    roomy = there.replaced(cluster=Cluster.star(2, cores=8, nic_bits_per_s=4e9, flow_cap_bits_per_s=1e9))
+    here, there_too = predict(roomy), predict(there)
+    assert here.high_s / here.step_s > 1.3 > there_too.high_s / there_too.step_s
+    lanes = predict(roomy.replaced(aux=2))
+    assert lanes.high_s / lanes.step_s < 1.1
+
+
 def test_exposed_communication_is_what_nothing_hides(demo):
     run = simulate_step(demo)
     assert predict(demo).exposed_s == pytest.approx(run.last_done_s - max(run.ready_s.values()))
