@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import select
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +17,61 @@ from rich.console import Console
 
 from .errors import UserError
 
-stdout = Console(highlight=False, soft_wrap=True)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+READER_LEFT = 141
+"""Exit status when the reader of a pipe has left (``| head -1``): what a shell calls death by SIGPIPE."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `guarded_output`; rich would exit with status 1, which means bad news here."""
+        raise BrokenPipeError
+
+
+stdout = _Console(highlight=False, soft_wrap=True)
+stderr = _Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def guarded_output() -> Iterator[None]:
+    """Around a whole command: a pipe whose reader has left ends it with status 141 and without a word.
+
+    Raises UserError when stdout is a file on a full disk.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as end:  # click turns a broken pipe into exit status 1
+        if (isinstance(end, SystemExit) and end.code != 1) or not _reader_has_left():
+            raise
+        _forget_stdout()
+        raise SystemExit(READER_LEFT) from None
+    except OSError as error:
+        if error.filename is not None or error.errno not in _NO_ROOM:
+            raise
+        _forget_stdout()
+        raise UserError(
+            f"cannot write the answer: {error.strerror}; free some space, or name a file with --json"
+        ) from None
+
+
+def _reader_has_left() -> bool:
+    """Whether stdout or stderr is a pipe without a reader; a broken pipe elsewhere is a fault of ours."""
+    ends = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, AttributeError):
+            ends.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in ends.poll(0))
+
+
+def _forget_stdout() -> None:
+    """What is still buffered goes nowhere, or the interpreter would complain when it ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @contextlib.contextmanager
@@ -69,7 +124,7 @@ def write_json(target: str, data: Any) -> None:
     """Write `data` as JSON to the file `target`, or to stdout when it is ``"-"``."""
     text = json.dumps(data, indent=2, allow_nan=False) + "\n"
     if target == "-":
-        sys.stdout.write(text)
+        print(text, end="")
     else:
         write_text_whole(Path(target), text)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,32 @@ def test_a_pipe_is_written_as_it_comes(tmp_path):
 def test_places_that_will_not_do_are_named(tmp_path, name, message):
     with pytest.raises(UserError, match=message):
         answer.write_text_whole(tmp_path / name, "x")
+
+
+def test_a_pipe_whose_reader_has_left_ends_the_command_without_a_word():
+    """vsketchdlc ... | head -1"""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "vsketchdlc", "--help"], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (answer.READER_LEFT, b"")
+
+
+def test_an_answer_on_a_full_disk_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vsketchdlc", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_broken_pipe_elsewhere_is_not_taken_for_the_reader():
+    with pytest.raises(BrokenPipeError), answer.guarded_output():
+        raise BrokenPipeError
