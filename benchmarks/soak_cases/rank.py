@@ -18,8 +18,7 @@ OPERATIONS = ("SUM", "MIN", "MAX", "PROD")
 LARGEST_ELEMENTS = 300_000
 CALLS_IN_A_ROW = 20
 CALLS_OF_A_THREAD = 6
-WARM_UP = 0.3  # of the calls: until then memory and descriptors may grow,
-WARM_UP_CALLS = 16  # and until every communicator has its lanes
+WARM_UP = 0.3  # of the calls: until then memory may grow
 HUGE_COUNT = (1 << 31) + 12_345
 Row = dict[str, Any]
 
@@ -162,18 +161,18 @@ class Soak:
     def run(self) -> Row:
         """All rounds; what went wrong and what grew."""
         total = int(self.own.wrapped.fasthvd_lanes_total())
-        before: State | None = None
+        warm_states: dict[int, State] = {}  # the first with so many lanes: communicators may get theirs late
         done = 0  # calls of all rounds, counted the same on all ranks
         while done < self.wanted:
             self.world.Barrier()
             assert self.own.wrapped.fasthvd_use_lanes(int(self.together.integers(1, total + 1))) == 0
             self.world.Barrier()
             done += self._in_a_row() + self._from_threads() + self._for_a_moment()
-            warm = min(member.calls for member in self.members) >= WARM_UP_CALLS
-            if before is None and warm and done >= WARM_UP * self.wanted:
-                before = State()
+            if done >= WARM_UP * self.wanted:
+                state = State()
+                warm_states.setdefault(len(state.lanes), state)
         after = State()
-        before = before or after
+        before = warm_states.get(len(after.lanes), after)
         for member in self.members[1:]:
             member.comm.Free()
         at_end = State()
@@ -185,7 +184,6 @@ class Soak:
             "rss_mb": after.rss_mb - before.rss_mb,
             "lanes_rss_mb": after.lanes_rss_mb - before.lanes_rss_mb,
             "lanes": len(after.lanes),
-            "more_lanes": len(after.lanes) - len(before.lanes),
             "lanes_at_end": len(at_end.lanes),
             "lane_pids": sorted({*before.lanes, *after.lanes, *at_end.lanes}),
         }

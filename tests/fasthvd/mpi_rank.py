@@ -175,26 +175,16 @@ def many_communicators(count: int) -> None:
     print(f"groups {full} {freed} {len(_boards())}", flush=True)
 
 
-def short_lives(count: int) -> None:
-    """Communicators that are made, used a little and freed never get lanes of their own."""
-    most = 0
-    for _ in range(count):
+def come_and_go(short: int, long: int) -> None:
+    """Communicators that are made, used a little or more, and freed."""
+    most = with_lanes = 0
+    for number in range(short + long):
         turned = WORLD.Split(0, -RANK)
-        _large(turned, 3)
-        most = max(most, len(_boards()))
-        turned.Free()
-    print(f"most {most}", flush=True)
-
-
-def long_lives(count: int) -> None:
-    """Those that are used more, again and again, wait longer and longer for their lanes."""
-    with_lanes = 0
-    for _ in range(count):
-        turned = WORLD.Split(0, -RANK)
-        _large(turned, 6)
+        _large(turned, 3 if number < short else 6)
+        most = max(most, len(_boards()) if number < short else 0)
         with_lanes += len(_boards()) - 1
         turned.Free()
-    print(f"with lanes {with_lanes} left {len(_boards())}", flush=True)
+    print(f"most {most} with lanes {with_lanes} left {len(_boards())}", flush=True)
 
 
 def lost_lane_of_a_group() -> None:

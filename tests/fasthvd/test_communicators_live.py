@@ -101,15 +101,12 @@ def test_more_communicators_than_lane_groups():
     assert "MB, to MPI: first calls of a communicator" in done.stderr
 
 
-def test_communicators_made_for_a_moment_start_no_lanes():
-    done = job(2, "short_lives", "40")
-    assert done.stdout.count("most 1\n") == 2, done.stderr
-
-
-def test_communicators_made_again_and_again_wait_longer_for_lanes():
-    done = job(2, "long_lives", "20")
-    found = re.findall(r"with lanes (\d+) left (\d+)", done.stdout)
-    assert found == [("2", "1")] * 2, done.stdout + done.stderr
+def test_communicators_that_come_and_go_start_few_lanes():
+    """Those made for a moment none; those used longer, again and again, wait longer and longer for theirs."""
+    done = job(2, "come_and_go", "30", "20")
+    assert re.findall(r"most (\d+) with lanes (\d+) left (\d+)", done.stdout) == [("1", "2", "1")] * 2, (
+        done.stderr
+    )
 
 
 def test_a_lane_lost_by_one_communicator_is_not_lost_by_the_others():

@@ -2,6 +2,9 @@
  *
  *   rank ── control socket (Unix, SOCK_SEQPACKET) ──> lane i ── TCP ──> lane i of the next host ── ... ── ring
  *
+ * All this once for every communicator that has lanes: a lane group of its own, with its own lanes, flows, token and
+ * sequence numbers. Which call goes to which group is agreed by MPI calls inside that call (rank/communicators.c).
+ *
  * 1. Set-up. The ranks of a host meet at the Unix socket of their leader. The leader starts k lanes; each gets
  *    CONTROL_CONFIG, one CONTROL_ATTACH per local rank (with that rank's socket, input memory and pidfd), connects to
  *    its next host, accepts its previous host, answers CONTROL_READY (or CONTROL_FAILED with the cause, and exits).
@@ -48,7 +51,7 @@ enum cause { CAUSE_NONE, CAUSE_FLOW_CLOSED, CAUSE_SILENT, CAUSE_HANDSHAKE, CAUSE
 
 /* What is summed; part of every frame. */
 struct job_key {
-    uint32_t comm; /* number of the lane world, the same on all its ranks */
+    uint32_t comm; /* number of the lane group, made of its ranks; 0 for that of COMM_WORLD */
     uint8_t type, op;
     uint16_t reserved;
     uint64_t sequence;
