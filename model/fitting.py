@@ -31,6 +31,7 @@ from .recorded import knobs, recorded_scenario
 from .rows import Group, Numbers, Row, pooled, probe_rows, traced_rows
 from .sites import Sites
 from .step import simulate_step
+from .turns import with_turns_of_the_step
 
 _FITTED = (
     "message_s",
@@ -116,7 +117,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         notes=_notes(entries, probe, seen.inferred, bool(trace.meta.hosts) or probe is not None),
         disturbed=disturbed.sentence if disturbed else None,
     )
-    return _checked_on_itself(trace, seen, calibration)
+    return _checked_on_itself(trace, seen, with_turns_of_the_step(trace, seen, calibration))
 
 
 def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibration) -> Calibration:
