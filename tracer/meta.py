@@ -55,6 +55,7 @@ class TraceMeta:
 
     ``source`` is ``recorded``, ``simulated`` or ``imported:<format>``; ``settings`` holds Horovod's and the
     lanes' knobs as the ranks saw them (``aux``, ``fusion_threshold_bytes``, ``cycle_time_s``, ``mpi``...);
+    ``flows`` tells the library that owns each TCP flow, by its name;
     ``missing_ranks`` are ranks that were announced but left no readable log; ``lost_events`` counts events
     dropped at the size limit; ``notes`` are sentences for the user (repairs, assumptions, lab limits).
     """
@@ -66,6 +67,7 @@ class TraceMeta:
     batch_per_rank: int | None = None
     tensors: list[TensorInfo] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    flows: dict[str, str] = field(default_factory=dict)
     lost_events: int = 0
     missing_ranks: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

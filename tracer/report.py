@@ -23,6 +23,7 @@ PARTS = (
     ("other_s", "other (script, data, idle)"),
 )
 
+TOP_FLOWS = 16
 _USE = ("user_cores", "system_cores", "waiting_cores", "host_busy_cores")
 
 
@@ -92,8 +93,7 @@ def print_report(content: dict[str, Any], trace: Trace, console: Console, by: st
     elif by == "rank":
         _print_rows(content["by_rank"], console, "rank by rank (medians)", ("rank", "calls"))
     elif by == "flow":
-        rows = [_flow(row) for row in content["flows"]]
-        _print_rows(rows, console, "TCP flows, the largest first", ("flow",))
+        _print_flows(content["flows"], console)
         used = [row for row in content["cores"] if any((row[name] or 0) >= 0.005 for name in _USE)]
         _print_rows(used, console, "Cores in use (medians)", ("rank", "host", "subject"))
     elif by == "layer":
@@ -143,6 +143,21 @@ def _print_tensors(content: dict[str, Any], console: Console, top: int = 10) -> 
         _print_rows([_named(row) for row in rows], console, title, ("gradient",))
 
 
+def _print_flows(flows: list[dict[str, Any]], console: Console) -> None:
+    """The flows that carry nearly all bytes; a job has dozens of connections for its set-up."""
+    everything = sum(row["bytes"] for row in flows)
+    shown, carried = 0, 0
+    while shown < min(len(flows), TOP_FLOWS) and carried < 0.999 * everything:
+        carried += flows[shown]["bytes"]
+        shown += 1
+    _print_rows(
+        [_flow(row) for row in flows[:shown]], console, "TCP flows, the largest first", ("flow", "owner")
+    )
+    if shown < len(flows):
+        rest = format_bytes(everything - carried)
+        console.print(f"{len(flows) - shown} smaller flows carried {rest} together; --json lists them.\n")
+
+
 def _flow(row: dict[str, Any]) -> dict[str, Any]:
     """A flow's row without what only programs need."""
     left_out = ("sends", "receives", "messages", "delay_min_s", "window_segments")
@@ -163,7 +178,10 @@ def _print_rows(rows: list[dict[str, Any]], console: Console, title: str, keys: 
     names = [name for name in rows[0] if name not in keys]
     table = _table(title, *keys, *(_heading(name) for name in names))
     for row in rows:
-        table.add_row(*(str(row[key]) for key in keys), *(_shown(name, row[name]) for name in names))
+        table.add_row(
+            *("-" if row[key] is None else str(row[key]) for key in keys),
+            *(_shown(name, row[name]) for name in names),
+        )
     _show(table, console)
 
 
@@ -176,8 +194,10 @@ def _table(title: str, first: str, *rest: str) -> Table:
 
 
 def _show(table: Table, console: Console) -> None:
-    if not console.is_terminal:  # a file or a pipe has no width: do not fold the table at 80 columns
-        console.width = max(console.width, 140)
+    if not console.is_terminal:  # a file or a pipe has no width: do not cut the table at 80 columns
+        console.width = max(console.width, 240)
+        for column in table.columns:
+            column.no_wrap = True
     console.print(table)
 
 

@@ -177,6 +177,7 @@ def _flow_table(content: dict[str, Any]) -> str:
     rows = [
         [
             row["flow"],
+            row["owner"] or "-",
             " > ".join("-" if end is None else f"rank {end:.0f}" for end in (row["sender"], row["receiver"])),
             format_bytes(row["bytes"]),
             rate(row["bits_per_s"]),
@@ -186,7 +187,9 @@ def _flow_table(content: dict[str, Any]) -> str:
         ]
         for row in content["flows"]
     ]
-    return _table(["flow", "ranks", "bytes", "rate while busy", "one-way delay", "rtt", "retransmits"], rows)
+    return _table(
+        ["flow", "of", "ranks", "bytes", "rate while busy", "one-way delay", "rtt", "retransmits"], rows
+    )
 
 
 def _ranks(content: dict[str, Any]) -> str:

@@ -106,11 +106,14 @@ def hook_seconds_per_push() -> float:
 
 def mapped_mb() -> float:
     """Resident memory of the library and its logs in this process, MB."""
-    total, ours = 0, False
+    total, ours, end = 0, False, ""
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
         if "-" in words[0] and len(words) >= 5:
-            ours = line.endswith(("libvsketch.so", ".log"))
+            begin, new_end = words[0].split("-")
+            zeroed = ours and begin == end and len(words) == 5  # the library's own zeroed memory
+            ours = line.endswith(("libvsketch.so", ".log")) or zeroed
+            end = new_end
         elif ours and words[0] == "Rss:":
             total += int(words[1])
     return total * 1024 / 1e6

@@ -57,14 +57,39 @@ from samples where name like 'tcp_%' group by subject
 """
 
 
+_OWNERS = (
+    ("mpi_lib", "Gloo"),  # compiled into Horovod
+    ("libgloo", "Gloo"),
+    ("libmxnet", "ps-lite"),
+    ("libpmix", "PMIx"),
+    ("libprrte", "PRRTE"),
+    ("libopen-pal", "Open MPI"),
+    ("libmpi.so.12", "MPICH"),
+    ("libmpi", "Open MPI"),
+    ("libfabric", "libfabric"),
+    ("libfasthvd", "Fast Horovod"),
+    ("fasthvd-lane", "Fast Horovod"),
+    ("_socket", "Python"),
+    ("python", "Python"),
+)
+
+
+def owner(library: str) -> str:
+    """Who the library called `library` (a file's name) belongs to; the name itself where that is not known."""
+    return next((name for begin, name in _OWNERS if library.startswith(begin)), library)
+
+
 def flows(trace: Trace) -> pd.DataFrame:
     """One row a flow (one direction of a connection), the largest first.
 
+    `owner` is the library that made the connection (Open MPI, Gloo, ps-lite ...), null where that is not known.
     `sender` and `receiver` are ranks where both are known; `busy_s` sums the receiver's time from call to call where
     less than 5 ms lies between, `bits_per_s` is its payload rate in that time. `delay_s`: from the start of a send to
     the end of the receive that got its first byte (one way, on aligned clocks). `rtt_s`, `window_segments`,
     `retransmits`, `delivery_bits_per_s`: the kernel's view at the sender.
     """
     table = trace.query(_FLOWS)
+    owners = {name: owner(str(library)) for name, library in trace.meta.flows.items()}
+    table.insert(1, "owner", table["flow"].map(owners))
     table = table.merge(trace.query(_DELAYS), on="flow", how="left")
     return table.merge(trace.query(_KERNEL), on="flow", how="left")

@@ -62,13 +62,18 @@ def _communication(trace: Trace, exposed_s: float, collective_s: float, sent: fl
             f"A late rank is the bottleneck: ranks wait {format_seconds(waited)} a step for others, and rank "
             f"{culprit} is the last to arrive in {late['last_share'].max():.0%} of the collectives."
         )
-    rate = 8 * sent / collective_s if collective_s > 0 else 0.0
     busiest = trace.flows().head(1)
     flow = ""
     if len(busiest) and busiest["bits_per_s"].notna().all():
         flow = f"; the busiest TCP flow ran at {format_bits_per_s(float(busiest['bits_per_s'].iloc[0]))} of payload"
+    if collective_s > 0:
+        rate = format_bits_per_s(8 * sent / collective_s)
+        reduced = f"{format_bytes(sent)} are reduced in {format_seconds(collective_s)} ({rate} of gradients)"
+    else:  # Gloo: its collectives lie inside Horovod
+        reduced = (
+            f"{format_bytes(sum(info.bytes for info in trace.meta.tensors))} of gradients are reduced in it"
+        )
     return (
         f"Communication is the bottleneck: {format_seconds(exposed_s)} of each step ({share:.0%}) waits for gradients "
-        f"after backward; {format_bytes(sent)} are reduced in {format_seconds(collective_s)} "
-        f"({format_bits_per_s(rate)} of gradients){flow}."
+        f"after backward; {reduced}{flow}."
     )

@@ -136,29 +136,34 @@ def fit_clock(bounds: Bounds) -> Clock | None:
     at = np.concatenate([bounds.low_at_ns, bounds.high_at_ns])
     middle = int((int(at.min()) + int(at.max())) // 2)
     base = int(bounds.low_ns[0])
-    low = _strictest(bounds.low_at_ns - middle, -(bounds.low_ns - base))
-    high = _strictest(bounds.high_at_ns - middle, bounds.high_ns - base)
     span = float(at.max() - at.min())
+    lows, highs = -(bounds.low_ns - base), bounds.high_ns - base
     if span < SHORT_NS:
-        floor, ceiling = -float(low[1].min()), float(high[1].min())
+        floor, ceiling = -float(lows.min()), float(highs.min())
         if floor > ceiling:
             return None
         return Clock(base + round((floor + ceiling) / 2), 0.0, middle, max(1, round((ceiling - floor) / 2)))
-    widest = _line(low, high, span, [0.0, 0.0, -1.0], margin=True)
-    if widest is None or widest[2] < 0:
-        return None
+    slope, widest = 0.0, np.zeros(3)
+    for _ in range(2):  # which bound of a stretch is the strictest depends on the drift within it
+        low = _strictest(bounds.low_at_ns - middle, lows, -slope)
+        high = _strictest(bounds.high_at_ns - middle, highs, slope)
+        found = _line(low, high, span, [0.0, 0.0, -1.0], margin=True)
+        if found is None or found[2] < 0:
+            return None
+        widest = found
+        slope = float(widest[1]) / span
     least = _line(low, high, span, [1.0, 0.0, 0.0], margin=False)
     most = _line(low, high, span, [-1.0, 0.0, 0.0], margin=False)
     half = (most[0] - least[0]) / 2 if least is not None and most is not None else widest[2]
     return Clock(base + round(widest[0]), float(widest[1]) / span, middle, max(1, round(float(half))))
 
 
-def _strictest(at: Integers, limit: Integers) -> tuple[Floats, Floats]:
-    """Of upper limits at times, the smallest in each of `BINS` stretches of time."""
+def _strictest(at: Integers, limit: Integers, slope: float) -> tuple[Floats, Floats]:
+    """Of upper limits at times, in each of `BINS` stretches of time the one that is lowest above a line of `slope`."""
     if len(at) <= BINS:
         return at.astype(float), limit.astype(float)
     stretch = np.minimum(((at - at.min()) / (np.ptp(at) or 1) * BINS).astype(int), BINS - 1)
-    order = np.lexsort((limit, stretch))
+    order = np.lexsort((limit - slope * at, stretch))
     chosen = order[np.unique(stretch[order], return_index=True)[1]]
     return at[chosen].astype(float), limit[chosen].astype(float)
 

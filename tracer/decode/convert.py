@@ -12,7 +12,7 @@ from ..schema import SAMPLES
 from ..trace import Trace, write_trace
 from .alignment import align_hosts
 from .calls import call_rows
-from .flows import flows_of, socket_rows, tcp_samples
+from .flows import flows_of, libraries, socket_rows, tcp_samples
 from .gradients import expand, last_to_enqueue, tensor_rows
 from .kvstore import kv_rows
 from .lanes import lane_tables
@@ -38,6 +38,7 @@ def convert(recording: list[RawProcess], target: Path, command: list[str]) -> Tr
     expanded = [expand(one, tensors) for one in decoded]
     last = last_to_enqueue(decoded, expanded, clocks)
     flows = flows_of(decoded, matched)
+    meta.flows = libraries(decoded)
     kvstore = kv_rows(decoded, matched, tensors, flows)
     hosts = {host.name: place for place, host in enumerate(meta.hosts)}
     tables, samples = [], []

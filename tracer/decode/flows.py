@@ -42,6 +42,17 @@ def flows_of(decoded: list[Decoded], matched: list[Pair]) -> Flows:
     return flows
 
 
+def libraries(decoded: list[Decoded]) -> dict[str, str]:
+    """By the name of each flow: the library that sends it, or where only its receiver was recorded, receives it."""
+    senders: dict[str, str] = {}
+    receivers: dict[str, str] = {}
+    for one in decoded:
+        for connection in one.traffic.connections.values():
+            senders[f"{connection.own}>{connection.peer}"] = connection.library
+            receivers[f"{connection.peer}>{connection.own}"] = connection.library
+    return receivers | senders
+
+
 def socket_rows(place: int, one: Decoded, flows: Flows) -> list[Rows]:
     """socket_send and socket_recv of `one`, which is process number `place`."""
     traffic = one.traffic

@@ -73,6 +73,10 @@ def _notes(decoded: list[Decoded], meta: TraceMeta) -> list[str]:
         notes.append(
             "the script uses no Gluon trainer: steps are counted by the tensors, layers are not known"
         )
+    if any(one.operations.done_ns.any() and not len(one.calls.call) for one in decoded):
+        notes.append(
+            "Horovod reduced without MPI (Gloo): its single collectives are not seen, only its tensors and TCP flows"
+        )
     if any(len(op.tensors) > 1 for one in decoded for op in one.names.operations.values()):
         notes.append("tensors of one group share their stamps: Horovod completes a group as one operation")
     return notes

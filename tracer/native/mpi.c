@@ -4,14 +4,12 @@
  * A wrapper inside a wrapper (a library that implements one call by others) is recorded once, outermost.
  */
 #define _GNU_SOURCE
-#include "mpi_abi.h"
-#include "vsketch.h"
+#include "mpi_call.h"
 
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MPI_ERR_OTHER 16
 #define COMM_ROOM 64
 
 struct communicator {
@@ -23,16 +21,6 @@ static struct communicator communicators[COMM_ROOM];
 static _Atomic int communicator_count;
 static pthread_mutex_t comm_lock = PTHREAD_MUTEX_INITIALIZER;
 static VSK_TLS int depth;
-
-/* The next implementation of the function, looked up once. */
-#define NEXT(type, name)                                             \
-    static _Atomic(type) cached;                                     \
-    type next = atomic_load_explicit(&cached, memory_order_relaxed); \
-    if (!next) {                                                     \
-        next = (type)mpi_next(name);                                 \
-        if (!next) return MPI_ERR_OTHER;                             \
-        atomic_store(&cached, next);                                 \
-    }
 
 static const struct mpi_abi *abi(void) {
     static struct mpi_abi loaded;
@@ -63,7 +51,7 @@ static int comm_value(const char *function, mpi_handle comm) {
     return value;
 }
 
-static int comm_size(mpi_handle comm) {
+int vsk_comm_size(mpi_handle comm) {
     static int (*size_of)(mpi_handle, int *);
     if (!size_of) size_of = (int (*)(mpi_handle, int *))mpi_next("PMPI_Comm_size");
     int size = 0;
@@ -103,20 +91,7 @@ static unsigned op_number(mpi_handle op) {
     return 15;
 }
 
-struct call {
-    enum vsk_call which;
-    uint64_t bytes;
-    mpi_handle type, op, comm;
-    unsigned root, flags;
-    uint32_t number, comm_number; /* filled by begin() */
-    int wanted;
-};
-
-#define NO_TYPE ((mpi_handle)-1)
-
-/* Start time of a call. Calls are numbered per communicator even while nothing is recorded, so that the
- * same number means the same collective on every rank. */
-static uint64_t begin(struct call *call) {
+uint64_t vsk_call_begin(struct call *call) {
     if (depth++ || !vsk_ready()) return 0;
     call->comm_number = communicator(call->comm);
     call->number = communicators[call->comm_number].calls++;
@@ -125,7 +100,7 @@ static uint64_t begin(struct call *call) {
     return call->wanted ? vsk_now() : 0;
 }
 
-static void end(const struct call *call, uint64_t start) {
+void vsk_call_end(const struct call *call, uint64_t start) {
     depth--;
     if (!call->wanted) return;
     uint64_t stop = vsk_now();
@@ -137,24 +112,24 @@ static void end(const struct call *call, uint64_t start) {
 
 static uint64_t sum_counts(const int *counts, mpi_handle comm) {
     uint64_t total = 0;
-    for (int i = 0, size = comm_size(comm); counts && i < size; i++) total += (uint64_t)counts[i];
+    for (int i = 0, size = vsk_comm_size(comm); counts && i < size; i++) total += (uint64_t)counts[i];
     return total;
 }
 
-static unsigned in_place(const void *buffer) { return buffer == abi()->in_place ? VSK_FLAG_IN_PLACE : 0; }
+unsigned vsk_in_place(const void *buffer) { return buffer == abi()->in_place ? VSK_FLAG_IN_PLACE : 0; }
 
-static uint64_t bytes_of(uint64_t count, mpi_handle type) { return count * (uint64_t)type_size(type); }
+uint64_t vsk_bytes_of(uint64_t count, mpi_handle type) { return count * (uint64_t)type_size(type); }
 
 typedef int (*allreduce_t)(const void *, void *, int, mpi_handle, mpi_handle, mpi_handle);
 VSK_PUBLIC int MPI_Allreduce(const void *send, void *receive, int count, mpi_handle type, mpi_handle op,
                              mpi_handle comm) {
     NEXT(allreduce_t, "MPI_Allreduce")
     if (!vsk_ready()) return next(send, receive, count, type, op, comm);
-    struct call call = {.which = VSK_ALLREDUCE, .bytes = bytes_of((uint64_t)count, type), .type = type, .op = op,
-                        .comm = comm, .flags = in_place(send)};
-    uint64_t start = begin(&call);
+    struct call call = {.which = VSK_ALLREDUCE, .bytes = vsk_bytes_of((uint64_t)count, type), .type = type, .op = op,
+                        .comm = comm, .flags = vsk_in_place(send)};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, receive, count, type, op, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -162,11 +137,11 @@ typedef int (*bcast_t)(void *, int, mpi_handle, int, mpi_handle);
 VSK_PUBLIC int MPI_Bcast(void *buffer, int count, mpi_handle type, int root, mpi_handle comm) {
     NEXT(bcast_t, "MPI_Bcast")
     if (!vsk_ready()) return next(buffer, count, type, root, comm);
-    struct call call = {.which = VSK_BCAST, .bytes = bytes_of((uint64_t)count, type), .type = type, .comm = comm,
+    struct call call = {.which = VSK_BCAST, .bytes = vsk_bytes_of((uint64_t)count, type), .type = type, .comm = comm,
                         .root = (unsigned)root};
-    uint64_t start = begin(&call);
+    uint64_t start = vsk_call_begin(&call);
     int status = next(buffer, count, type, root, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -175,13 +150,13 @@ VSK_PUBLIC int MPI_Gather(const void *send, int send_count, mpi_handle send_type
                           mpi_handle type, int root, mpi_handle comm) {
     NEXT(gather_t, "MPI_Gather")
     if (!vsk_ready()) return next(send, send_count, send_type, receive, count, type, root, comm);
-    unsigned flags = in_place(send);
+    unsigned flags = vsk_in_place(send);
     struct call call = {.which = VSK_GATHER, .type = flags ? type : send_type, .comm = comm, .root = (unsigned)root,
-                        .bytes = flags ? bytes_of((uint64_t)count, type) : bytes_of((uint64_t)send_count, send_type),
+                        .bytes = flags ? vsk_bytes_of((uint64_t)count, type) : vsk_bytes_of((uint64_t)send_count, send_type),
                         .flags = flags};
-    uint64_t start = begin(&call);
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, send_count, send_type, receive, count, type, root, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -190,12 +165,12 @@ VSK_PUBLIC int MPI_Gatherv(const void *send, int send_count, mpi_handle send_typ
                            const int *places, mpi_handle type, int root, mpi_handle comm) {
     NEXT(gatherv_t, "MPI_Gatherv")
     if (!vsk_ready()) return next(send, send_count, send_type, receive, counts, places, type, root, comm);
-    unsigned flags = in_place(send);
+    unsigned flags = vsk_in_place(send);
     struct call call = {.which = VSK_GATHERV, .type = flags ? type : send_type, .comm = comm, .root = (unsigned)root,
-                        .bytes = flags ? 0 : bytes_of((uint64_t)send_count, send_type), .flags = flags};
-    uint64_t start = begin(&call);
+                        .bytes = flags ? 0 : vsk_bytes_of((uint64_t)send_count, send_type), .flags = flags};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, send_count, send_type, receive, counts, places, type, root, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -204,12 +179,12 @@ typedef int (*allgather_t)(const void *, int, mpi_handle, void *, int, mpi_handl
 static int traced_allgather(allgather_t next, enum vsk_call which, const void *send, int send_count,
                             mpi_handle send_type, void *receive, int count, mpi_handle type, mpi_handle comm) {
     if (!vsk_ready()) return next(send, send_count, send_type, receive, count, type, comm);
-    uint64_t times = which == VSK_ALLTOALL ? (uint64_t)comm_size(comm) : 1; /* alltoall counts are per peer */
-    struct call call = {.which = which, .type = type, .comm = comm, .flags = in_place(send),
-                        .bytes = times * bytes_of((uint64_t)count, type)};
-    uint64_t start = begin(&call);
+    uint64_t times = which == VSK_ALLTOALL ? (uint64_t)vsk_comm_size(comm) : 1; /* alltoall counts are per peer */
+    struct call call = {.which = which, .type = type, .comm = comm, .flags = vsk_in_place(send),
+                        .bytes = times * vsk_bytes_of((uint64_t)count, type)};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, send_count, send_type, receive, count, type, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -231,11 +206,11 @@ VSK_PUBLIC int MPI_Allgatherv(const void *send, int send_count, mpi_handle send_
     NEXT(allgatherv_t, "MPI_Allgatherv")
     if (!vsk_ready()) return next(send, send_count, send_type, receive, counts, places, type, comm);
     /* The whole result: what every rank ends up with. */
-    struct call call = {.which = VSK_ALLGATHERV, .type = type, .comm = comm, .flags = in_place(send),
-                        .bytes = bytes_of(sum_counts(counts, comm), type)};
-    uint64_t start = begin(&call);
+    struct call call = {.which = VSK_ALLGATHERV, .type = type, .comm = comm, .flags = vsk_in_place(send),
+                        .bytes = vsk_bytes_of(sum_counts(counts, comm), type)};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, send_count, send_type, receive, counts, places, type, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -245,13 +220,13 @@ VSK_PUBLIC int MPI_Alltoallv(const void *send, const int *send_counts, const int
                              void *receive, const int *counts, const int *places, mpi_handle type, mpi_handle comm) {
     NEXT(alltoallv_t, "MPI_Alltoallv")
     if (!vsk_ready()) return next(send, send_counts, send_places, send_type, receive, counts, places, type, comm);
-    unsigned flags = in_place(send);
+    unsigned flags = vsk_in_place(send);
     struct call call = {.which = VSK_ALLTOALLV, .type = type, .comm = comm, .flags = flags,
-                        .bytes = flags ? bytes_of(sum_counts(counts, comm), type)
-                                       : bytes_of(sum_counts(send_counts, comm), send_type)};
-    uint64_t start = begin(&call);
+                        .bytes = flags ? vsk_bytes_of(sum_counts(counts, comm), type)
+                                       : vsk_bytes_of(sum_counts(send_counts, comm), send_type)};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, send_counts, send_places, send_type, receive, counts, places, type, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -260,11 +235,11 @@ VSK_PUBLIC int MPI_Reduce_scatter(const void *send, void *receive, const int *co
                                   mpi_handle comm) {
     NEXT(reduce_scatter_t, "MPI_Reduce_scatter")
     if (!vsk_ready()) return next(send, receive, counts, type, op, comm);
-    struct call call = {.which = VSK_REDUCE_SCATTER, .type = type, .op = op, .comm = comm, .flags = in_place(send),
-                        .bytes = bytes_of(sum_counts(counts, comm), type)};
-    uint64_t start = begin(&call);
+    struct call call = {.which = VSK_REDUCE_SCATTER, .type = type, .op = op, .comm = comm, .flags = vsk_in_place(send),
+                        .bytes = vsk_bytes_of(sum_counts(counts, comm), type)};
+    uint64_t start = vsk_call_begin(&call);
     int status = next(send, receive, counts, type, op, comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
@@ -273,9 +248,9 @@ VSK_PUBLIC int MPI_Barrier(mpi_handle comm) {
     NEXT(barrier_t, "MPI_Barrier")
     if (!vsk_ready()) return next(comm);
     struct call call = {.which = VSK_BARRIER, .type = NO_TYPE, .comm = comm};
-    uint64_t start = begin(&call);
+    uint64_t start = vsk_call_begin(&call);
     int status = next(comm);
-    end(&call, start);
+    vsk_call_end(&call, start);
     return status;
 }
 
