@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..units import format_bits_per_s, format_bytes, format_seconds
+from .analysis.critical import critical_parts
 from .analysis.steps import steady
 from .analysis.stragglers import common_clock
 from .trace import Trace
@@ -47,6 +48,7 @@ def report(trace: Trace) -> dict[str, Any]:
         if exposed["overlap"].notna().any()
         else None,
         "verdict": trace.verdict(),
+        "critical_path": _records(critical_parts(trace)),
         "by_step": _records(breakdown),
         "by_rank": _records(_by_rank(calm, trace)),
         "layers": _records(trace.layers()),
@@ -119,6 +121,16 @@ def _print_time(content: dict[str, Any], console: Console) -> None:
         table.add_row(label, format_seconds(middle[name]), f"{middle[name] / middle['step_s']:.0%}")
     table.add_row("step", format_seconds(middle["step_s"]), "100%", style="bold")
     _show(table, console)
+    path = _table(
+        "What the steps waited for, one after the other (critical path, means)",
+        "part",
+        "time",
+        "share",
+        "most often",
+    )
+    for row in content["critical_path"]:
+        path.add_row(row["kind"], format_seconds(row["seconds"]), f"{row['share']:.0%}", row["often"])
+    _show(path, console)
     if not middle["buckets"]:
         return
     beside = _table("Beside it", "", "median")

@@ -43,7 +43,9 @@ def report_page(content: dict[str, Any], trace: Trace, flow_cap_bits_per_s: floa
     """HTML text of the report `content` (of `report.report`); `flow_cap_bits_per_s` draws a line in the rates."""
     parts = [
         _head(content, trace),
-        _section("Where a step's time goes", _breakdown_table(content), _steps(content)),
+        _section(
+            "Where a step's time goes", _breakdown_table(content), _steps(content), _path_table(content)
+        ),
         _section(
             "Layers: when a gradient is ready, what it waits for", _layers(content), _layer_table(content)
         ),
@@ -112,6 +114,14 @@ def _breakdown_table(content: dict[str, Any]) -> str:
     return (
         _table(["part of a step", "median", "share"], rows) + f'<p class="note">{escape(told + hidden)}.</p>'
     )
+
+
+def _path_table(content: dict[str, Any]) -> str:
+    rows = [
+        [row["kind"], _s(row["seconds"]), f"{row['share']:.0%}", row["often"]]
+        for row in content["critical_path"]
+    ]
+    return _table(["part of the critical path", "mean", "share", "most often"], rows)
 
 
 def _steps(content: dict[str, Any]) -> str:

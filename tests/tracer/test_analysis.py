@@ -106,6 +106,53 @@ def test_the_late_rank_is_named_and_what_others_wait(trace):
     assert table["waited_per_step_s"].to_dict() == pytest.approx({0: 0.0, 1: 0.005})
 
 
+def test_the_critical_path_goes_back_to_what_was_waited_for(trace):
+    path = trace.critical_path()
+    assert path.groupby("step")["seconds"].sum().round(9).tolist() == [0.1] * 3
+    first = path[path["step"] == 0]
+    assert list(first[["rank", "kind", "name", "seconds"]].round(9).itertuples(index=False, name=None)) == [
+        (0, "forward", "", 0.020),
+        (0, "backward", "conv0", 0.031),
+        (0, "negotiate", "bucket 1", 0.004),
+        (0, "transfer", "bucket 1", 0.020),
+        (0, "copy", "bucket 1", 0.001),
+        (0, "update", "", 0.004),
+        (0, "other", "", 0.020),
+    ]
+
+
+def test_the_critical_path_changes_to_the_rank_that_came_last(tmp_path):
+    rows = []
+    for step in range(2):
+        for rank in range(2):
+            late = 30 * rank  # ms that rank 1 needs longer for its only gradient
+            times = [
+                ("forward", None, 0, 20), ("backward", None, 20, 40 + late), ("ready", "a", 20, 40 + late),
+                ("negotiate", "a", 40 + late, 71), ("allreduce", None, 42 + late, 80), ("done", "a", 80, 81 - rank),
+            ]  # fmt: skip
+            rows += [
+                (
+                    step,
+                    rank,
+                    f"h{rank}",
+                    rank,
+                    kind,
+                    tensor,
+                    0,
+                    (100 * step + start) * MS,
+                    (100 * step + end) * MS,
+                )
+                for kind, tensor, start, end in times
+            ]
+    names = ["step", "rank", "host", "process", "kind", "tensor", "bucket", "t_start_ns", "t_end_ns"]
+    meta = TraceMeta(hosts=[HostInfo("h0", 2, [0]), HostInfo("h1", 2, [1])], ranks=2)
+    path = write_trace(tmp_path / "late", meta, pd.DataFrame(rows, columns=names)).critical_path()
+    assert list(path[["rank", "kind", "seconds"]].round(9).itertuples(index=False, name=None)) == [
+        (1, "forward", 0.020), (1, "backward", 0.050), (1, "negotiate", 0.002), (0, "transfer", 0.008),
+        (0, "copy", 0.001), (0, "other", 0.019),
+    ]  # fmt: skip
+
+
 def test_the_verdict_names_communication(trace):
     assert trace.verdict().startswith("Communication is the bottleneck: 26 ms of each step (26%)")
 

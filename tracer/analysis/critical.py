@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from .steps import COLLECTIVES
+from .steps import COLLECTIVES, steady
 from .stragglers import common_clock
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ with whole as (
 )
 select *, lead(begin_ns) over w as end_ns from whole
 window w as (partition by rank order by step) qualify lead(step) over w = step + 1 and backward_ns is not null
+order by rank, step
 """
 
 _BUCKETS = f"""
@@ -111,6 +112,22 @@ def critical_path(trace: Trace) -> pd.DataFrame:
             for place, part in enumerate(reversed(parts))
         ]
     return pd.DataFrame(rows, columns=columns)
+
+
+def critical_parts(trace: Trace) -> pd.DataFrame:
+    """One row a kind of `critical_path`: seconds of it in a step and its share, over the steps after the first.
+
+    `seconds` are means (they add up to a step); `often` is the rank and the bucket or layer that it most often was.
+    """
+    table = steady(trace.critical_path())
+    if not len(table):
+        return pd.DataFrame(columns=["kind", "seconds", "share", "often"])
+    table["often"] = [f"rank {rank} {name}" for rank, name in zip(table["rank"], table["name"], strict=True)]
+    grouped = table.groupby("kind", sort=False)
+    answer = grouped["seconds"].sum().div(table["step"].nunique()).to_frame()
+    answer["share"] = answer["seconds"] / answer["seconds"].sum()
+    answer["often"] = grouped["often"].agg(lambda names: names.mode().iloc[0].strip())
+    return answer.reset_index().sort_values("seconds", ascending=False, ignore_index=True)
 
 
 class _Walk:
