@@ -22,6 +22,8 @@ from .step import StepRun, simulate_step
 from .variability import step_draws
 
 _MOVE = 0.1
+_ELSEWHERE_ERROR = 0.04
+"""What the formulas miss, relative, with other hosts or networks than they were fitted with: seen in `validate`'s runs."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def predict(scenario: Scenario, *, intervals: bool = True, seed: int = 0) -> Pre
             parameter_sigma(scenario, run.step_s),
             _workload_sigma(scenario, run.step_s),
             _turns_sigma(scenario, run.step_s),
+            _ELSEWHERE_ERROR if _is_elsewhere(scenario) else 0.0,
         )
         low, high = run.step_s * math.exp(-Z90 * sigma), run.step_s * math.exp(Z90 * sigma)
         p5, p95 = (float(value) for value in np.quantile(step_draws(scenario, run, seed), [0.05, 0.95]))
@@ -97,18 +100,41 @@ def _workload_sigma(scenario: Scenario, step_s: float) -> float:
 def _turns_sigma(scenario: Scenario, step_s: float) -> float:
     """The same for stock MPI's connections, which take turns where busy cores make ranks begin apart.
 
-    Seen on hosts whose cores compute holds all, it may be absent where cores are idle, and the other way round.
+    Seen on hosts whose cores compute holds all, it may be absent where cores are idle, and the other way round. With
+    more hosts or slower cores than calibrated with, buckets that did not take turns may do so.
     """
     calibration, work = scenario.calibration, scenario.workload
     if scenario.aux or not calibration.hosts or work.device != "cpu":
         return 0.0
     seen = Sites.of(calibration.cluster(), 1.0).saturated_by(work.cpu_share)
     here = Sites.of(scenario.cluster, 1.0).saturated_by(work.cpu_share)
-    if seen == here:
+    if seen == here and (not here or _same_hosts(scenario)):
         return 0.0
     duplex = scenario.parameters.stock_duplex
     other = calibration.moved("stock_duplex", math.log((2.0 if here else 1.0) / duplex))
     return abs(math.log(simulate_step(scenario.replaced(calibration=other)).step_s / step_s)) / Z90
+
+
+def _same_hosts(scenario: Scenario) -> bool:
+    """As many hosts as calibrated with, with as much of a core each."""
+    there, here = scenario.calibration.cluster(), scenario.cluster
+    return len(here.hosts) == len(there.hosts) and all(
+        abs(a.cores * a.speed - b.cores * b.speed) < 1e-6
+        for a, b in zip(here.hosts, there.hosts, strict=True)
+    )
+
+
+def _is_elsewhere(scenario: Scenario) -> bool:
+    """Other hosts, or another network, than those calibrated with; never without data."""
+    if not scenario.calibration.hosts:
+        return False
+    there, here = scenario.calibration.cluster(), scenario.cluster
+    return not (
+        _same_hosts(scenario)
+        and here.flow_cap_bits_per_s == there.flow_cap_bits_per_s
+        and here.is_uniform == there.is_uniform
+        and here.nic_bits_per_s(here.hosts[0].name) == there.nic_bits_per_s(there.hosts[0].name)
+    )
 
 
 def parameter_sigma(scenario: Scenario, step_s: float) -> float:

@@ -76,3 +76,12 @@ def test_the_largest_of_many_draws():
     draws = np.random.default_rng(1).standard_normal((20_000, 16)).max(axis=1)
     assert largest_of(16) == pytest.approx(float(draws.mean()), abs=0.02)
     assert largest_of(1) == 0.0
+
+
+def test_an_interval_is_wider_with_other_hosts_or_another_network_than_calibrated_with(demo):
+    seen = dataclasses.replace(demo.calibration, hosts=2, cores=1.0)
+    at_home = demo.replaced(calibration=seen, cluster=seen.cluster(), aux=2)
+    four = at_home.replaced(cluster=seen.cluster(hosts=4))
+    faster = at_home.replaced(cluster=seen.cluster(nic_bits_per_s=9e9))
+    width = [math.log(p.high_s / p.low_s) for p in map(predict, (at_home, four, faster))]
+    assert width[1] > width[0] * 1.1 and width[2] > width[0] * 1.1
