@@ -64,13 +64,7 @@ class Place:
         spec = self.spec.host(self.spec.names[number])
         if spec.cores is not None:
             return Host(spec.name, cores=spec.cores, speed=spec.speed, ranks=self.ranks[number])
-        return Host(spec.name, cores=self._share(number), ranks=self.ranks[number])
-
-    def _share(self, number: int) -> float:
-        """Real cores of a host without a quota: an equal share of each core it may run on."""
-        real = sorted(os.sched_getaffinity(0))
-        allowed = [self.spec.host(name).cpus or tuple(real) for name in self.spec.names]
-        return sum(1 / sum(cpu in other for other in allowed) for cpu in allowed[number])
+        return Host(spec.name, cores=self.spec.cores_of(spec.name), ranks=self.ranks[number])
 
     def nic_and_cap(self) -> tuple[float, float]:
         """NIC rate and per-flow cap in bit/s as configured; the least of all hosts."""

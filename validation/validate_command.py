@@ -84,7 +84,11 @@ def _run(
     demand_live("'vsketchdlc validate' trains for real and")
     say(f"{len(asked.cases)} scenarios, {asked.points} points, about {_minutes(suite_seconds(asked))} in all")
     campaign = Campaign(asked, folder, say, repeats=repeats)
-    campaign.run(budget_s, lambda records: _write(score(asked, records), folder, None))
+    try:
+        campaign.run(budget_s, lambda records: _write(score(asked, records), folder, None))
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on where it was")
+        raise
     return campaign.records
 
 

@@ -118,20 +118,23 @@ class LabSpec:
     @property
     def cores_per_host(self) -> float:
         """Cores of the slowest host in real cores' worth: its quota, else an equal share of the real ones."""
-        return min(self._cores_of(name) for name in self.names)
+        return min(self.cores_of(name) for name in self.names)
 
-    def _cores_of(self, name: str) -> float:
+    def cores_of(self, name: str) -> float:
+        """Cores of one host in real cores' worth: its quota, else its share of the real ones."""
         host = self.host(name)
         quota = host.quota_cores
         if quota is not None:
             return quota
-        real = os.cpu_count() or 1
-        return len(host.cpus) if host.cpus else real / self.hosts
+        if host.cpus:  # hosts that are pinned to the same core share it
+            pinned = [self.host(other).cpus or () for other in self.names]
+            return sum(1 / sum(cpu in cpus for cpus in pinned) for cpu in host.cpus)
+        return (os.cpu_count() or 1) / self.hosts
 
     @property
     def trustworthy(self) -> bool:
         """Whether the emulated cores fit on the real ones; if not, hosts steal time from each other."""
-        return sum(self._cores_of(name) for name in self.names) <= (os.cpu_count() or 1) + 1e-9
+        return sum(self.cores_of(name) for name in self.names) <= (os.cpu_count() or 1) + 1e-9
 
     def limits(self) -> list[str]:
         """What figures from this lab cannot show, one sentence each, to be printed with every figure."""
@@ -158,7 +161,7 @@ class LabSpec:
                 "Links have no propagation delay and lose no packets; queues are HTB's, not a switch's."
             )
         if not self.trustworthy:
-            asked = sum(self._cores_of(name) for name in self.names)
+            asked = sum(self.cores_of(name) for name in self.names)
             said.append(
                 f"UNTRUSTWORTHY: {asked:g} emulated cores on {real} real ones; hosts steal time from each other."
             )
