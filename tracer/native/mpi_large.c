@@ -1,8 +1,15 @@
 /* The same calls with counts of 64 bits (MPI 4): mpi4py below MPICH makes its calls through them. */
 #define _GNU_SOURCE
-#include "mpi_call.h"
+#include "mpi_narrow.h"
 
-typedef int64_t large; /* MPI_Count; MPI_Aint is as wide */
+#define NEXT_LARGE(type, name, narrow)                               \
+    static _Atomic(type) cached;                                     \
+    type next = atomic_load_explicit(&cached, memory_order_relaxed); \
+    if (!next) {                                                     \
+        next = (type)mpi_next(name);                                 \
+        if (!next) next = narrow;                                    \
+        atomic_store(&cached, next);                                 \
+    }
 
 static uint64_t sum_counts(const large *counts, mpi_handle comm) {
     uint64_t total = 0;
@@ -13,7 +20,7 @@ static uint64_t sum_counts(const large *counts, mpi_handle comm) {
 typedef int (*allreduce_t)(const void *, void *, large, mpi_handle, mpi_handle, mpi_handle);
 VSK_PUBLIC int MPI_Allreduce_c(const void *send, void *receive, large count, mpi_handle type, mpi_handle op,
                                mpi_handle comm) {
-    NEXT(allreduce_t, "MPI_Allreduce_c")
+    NEXT_LARGE(allreduce_t, "MPI_Allreduce_c", narrow_allreduce)
     if (!vsk_ready()) return next(send, receive, count, type, op, comm);
     struct call call = {.which = VSK_ALLREDUCE, .bytes = vsk_bytes_of((uint64_t)count, type), .type = type, .op = op,
                         .comm = comm, .flags = vsk_in_place(send)};
@@ -25,7 +32,7 @@ VSK_PUBLIC int MPI_Allreduce_c(const void *send, void *receive, large count, mpi
 
 typedef int (*bcast_t)(void *, large, mpi_handle, int, mpi_handle);
 VSK_PUBLIC int MPI_Bcast_c(void *buffer, large count, mpi_handle type, int root, mpi_handle comm) {
-    NEXT(bcast_t, "MPI_Bcast_c")
+    NEXT_LARGE(bcast_t, "MPI_Bcast_c", narrow_bcast)
     if (!vsk_ready()) return next(buffer, count, type, root, comm);
     struct call call = {.which = VSK_BCAST, .bytes = vsk_bytes_of((uint64_t)count, type), .type = type, .comm = comm,
                         .root = (unsigned)root};
@@ -51,13 +58,13 @@ static int traced_allgather(allgather_t next, enum vsk_call which, const void *s
 
 VSK_PUBLIC int MPI_Allgather_c(const void *send, large send_count, mpi_handle send_type, void *receive, large count,
                                mpi_handle type, mpi_handle comm) {
-    NEXT(allgather_t, "MPI_Allgather_c")
+    NEXT_LARGE(allgather_t, "MPI_Allgather_c", narrow_allgather)
     return traced_allgather(next, VSK_ALLGATHER, send, send_count, send_type, receive, count, type, comm);
 }
 
 VSK_PUBLIC int MPI_Alltoall_c(const void *send, large send_count, mpi_handle send_type, void *receive, large count,
                               mpi_handle type, mpi_handle comm) {
-    NEXT(allgather_t, "MPI_Alltoall_c")
+    NEXT_LARGE(allgather_t, "MPI_Alltoall_c", narrow_alltoall)
     return traced_allgather(next, VSK_ALLTOALL, send, send_count, send_type, receive, count, type, comm);
 }
 
@@ -65,7 +72,7 @@ typedef int (*allgatherv_t)(const void *, large, mpi_handle, void *, const large
                             mpi_handle);
 VSK_PUBLIC int MPI_Allgatherv_c(const void *send, large send_count, mpi_handle send_type, void *receive,
                                 const large *counts, const large *places, mpi_handle type, mpi_handle comm) {
-    NEXT(allgatherv_t, "MPI_Allgatherv_c")
+    NEXT_LARGE(allgatherv_t, "MPI_Allgatherv_c", narrow_allgatherv)
     if (!vsk_ready()) return next(send, send_count, send_type, receive, counts, places, type, comm);
     struct call call = {.which = VSK_ALLGATHERV, .type = type, .comm = comm, .flags = vsk_in_place(send),
                         .bytes = vsk_bytes_of(sum_counts(counts, comm), type)};
@@ -78,7 +85,7 @@ VSK_PUBLIC int MPI_Allgatherv_c(const void *send, large send_count, mpi_handle s
 typedef int (*reduce_scatter_t)(const void *, void *, const large *, mpi_handle, mpi_handle, mpi_handle);
 VSK_PUBLIC int MPI_Reduce_scatter_c(const void *send, void *receive, const large *counts, mpi_handle type,
                                     mpi_handle op, mpi_handle comm) {
-    NEXT(reduce_scatter_t, "MPI_Reduce_scatter_c")
+    NEXT_LARGE(reduce_scatter_t, "MPI_Reduce_scatter_c", narrow_reduce_scatter)
     if (!vsk_ready()) return next(send, receive, counts, type, op, comm);
     struct call call = {.which = VSK_REDUCE_SCATTER, .type = type, .op = op, .comm = comm,
                         .flags = vsk_in_place(send), .bytes = vsk_bytes_of(sum_counts(counts, comm), type)};

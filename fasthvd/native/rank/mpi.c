@@ -52,6 +52,8 @@ static void resolve(void)
         void *at = mpi_next(names[i].name);
         memcpy(names[i].into, &at, sizeof at);
     }
+    if (mpi_next("PMPI_Allreduce_c") == NULL) /* another wrapper may have it, but not MPI itself */
+        m->allreduce_c = NULL;
     mpi_abi_load(&m->abi);
     m->world = m->abi.constant[K_COMM_WORLD];
     m->byte = m->abi.constant[K_BYTE];
