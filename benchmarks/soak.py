@@ -1,6 +1,6 @@
 """Thousands of random allreduces over the lanes, each compared with MPI's own result; and what is left afterwards.
 
-    benchmarks/soak.py [--quick] [--calls N] [--layout 2,1,1] [--mpi openmpi|mpich] [--seed N] [--json FILE]
+    benchmarks/soak.py [--quick] [--calls N] [--layout 2,1,1] [--mpi openmpi|mpich] [--seed N] [--kill N] [--json FILE]
     benchmarks/soak.py --huge        # more than 2^31 bytes in place, checked by formula; about 11 GB of memory, a minute
 
 Sizes, types, operations, in place or not, lanes per host, and the communicator are drawn at random: the world, copies
@@ -40,7 +40,7 @@ def rank_main(arguments: argparse.Namespace) -> None:
     from mpi4py import MPI
 
     found = huge(MPI.COMM_WORLD, OwnMpi(MPI)) if arguments.huge else None
-    found = found or Soak(arguments.calls, arguments.seed, hosts).run()
+    found = found or Soak(arguments.calls, arguments.seed, hosts, arguments.kill).run()
     everybody = MPI.COMM_WORLD.gather(found)
     if everybody is not None:
         print(json.dumps(everybody), flush=True)
@@ -50,7 +50,13 @@ def launch(arguments: argparse.Namespace, layout: str, calls: int) -> list[Row]:
     """One job; what each rank found."""
     ranks = sum(int(word) for word in layout.split(","))
     words = [sys.executable, str(HERE), "--rank", "--layout", layout, "--calls", str(calls)]
-    words += ["--seed", str(arguments.seed), *(["--huge"] if arguments.huge else [])]
+    words += [
+        "--seed",
+        str(arguments.seed),
+        "--kill",
+        str(arguments.kill),
+        *(["--huge"] if arguments.huge else []),
+    ]
     flags = ["--aux", str(AUX), "--threshold", str(THRESHOLD_BYTES), "--quiet"]
     command = [sys.executable, "-m", "vsketchdlc", "run", *flags, "--", *launcher(arguments.mpi), str(ranks)]
     calm = {
@@ -152,6 +158,9 @@ def main() -> int:
     parser.add_argument("--layout", help="only this one, such as 2,1,1")
     parser.add_argument("--mpi", choices=("openmpi", "mpich"), default="openmpi")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--kill", type=int, default=0, metavar="N", help="every rank kills up to N lanes meanwhile"
+    )
     parser.add_argument("--huge", action="store_true")
     parser.add_argument("--json", help="write the rows here ('-': standard output)")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)

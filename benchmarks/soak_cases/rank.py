@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import time
 import zlib
@@ -127,12 +129,13 @@ def _boards(pid: str) -> set[str]:
 class Soak:
     """A rank of the soak."""
 
-    def __init__(self, calls: int, seed: int, hosts: Sequence[int]) -> None:
+    def __init__(self, calls: int, seed: int, hosts: Sequence[int], kills: int = 0) -> None:
         from mpi4py import MPI
 
         self.own = OwnMpi(MPI)
         self.world = MPI.COMM_WORLD
-        self.wanted, self.seed = calls, seed
+        self.wanted, self.seed, self.kills = calls, seed, kills
+        self.chance = np.random.default_rng()  # when lanes die is the only thing that differs from run to run
         self.together = np.random.default_rng([seed, 1])  # the same on all ranks
         self.host = [host for host, ranks in enumerate(hosts) for _ in range(ranks)][self.world.rank]
         self.place = self.world.rank - sum(hosts[: self.host])
@@ -164,10 +167,13 @@ class Soak:
         warm_states: dict[int, State] = {}  # the first with so many lanes: communicators may get theirs late
         done = 0  # calls of all rounds, counted the same on all ranks
         while done < self.wanted:
+            killer = self._kill_one() if self.kills else None
             self.world.Barrier()
             assert self.own.wrapped.fasthvd_use_lanes(int(self.together.integers(1, total + 1))) == 0
             self.world.Barrier()
             done += self._in_a_row() + self._from_threads() + self._for_a_moment()
+            if killer is not None:
+                killer.join()
             if done >= WARM_UP * self.wanted:
                 state = State()
                 warm_states.setdefault(len(state.lanes), state)
@@ -187,6 +193,17 @@ class Soak:
             "lanes_at_end": len(at_end.lanes),
             "lane_pids": sorted({*before.lanes, *after.lanes, *at_end.lanes}),
         }
+
+    def _kill_one(self) -> threading.Timer | None:
+        """One rank of three kills one of its lanes, some time within this round."""
+        lanes = list(_lanes())
+        if not lanes or self.chance.integers(3):
+            return None
+        self.kills -= 1
+        victim = int(self.chance.choice(lanes))
+        timer = threading.Timer(float(self.chance.uniform(0, 0.3)), _kill, (victim,))
+        timer.start()
+        return timer
 
     def _in_a_row(self) -> int:
         for _ in range(CALLS_IN_A_ROW):
@@ -217,6 +234,11 @@ class Soak:
         member.comm.Free()
         self.finished.append(member)
         return calls
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _calls_of_a_thread(member: Member) -> None:
