@@ -64,6 +64,14 @@ def test_it_needs_neither_mpi_nor_mxnet():
     assert "mxnet" not in needed
 
 
+def test_it_starts_no_thread():
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", str(LIBRARY)], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
+    assert not names & {"pthread_create", "thrd_create", "clone", "clone3"}
+
+
 def test_several_segments_hold_every_event(tmp_path):
     done = run("for i in range(30_000): library.vsketch_mark(1, i)", tmp_path / "recording")
     assert done.returncode == 0

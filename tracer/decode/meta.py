@@ -69,7 +69,8 @@ def _notes(decoded: list[Decoded], meta: TraceMeta) -> list[str]:
         notes.append(f"{meta.lost_events} events were not recorded: the size limit or the disk was full")
     if any(log.stopped == raw.STOPPED_BY_DISK for one in decoded for log in one.process.logs):
         notes.append("the disk was full: the trace ends early")
-    if not any(one.names.parameters for one in decoded):
+    pushed = any(len(one.operations.name) for one in decoded)
+    if pushed and not any(one.names.parameters for one in decoded):
         notes.append(
             "the script uses no Gluon trainer: steps are counted by the tensors, layers are not known"
         )

@@ -46,6 +46,10 @@ def read_source(path: Path) -> SourceFile:
         source.data = _unpacked(source, raw)
     if not source.data:
         raise source.unreadable(0, "it is empty")
+    if source.data[257:262] == b"ustar":
+        raise UserError(
+            f"{path} is a tar archive: unpack it first, with 'tar -xf {path}', and import its files"
+        )
     return source
 
 

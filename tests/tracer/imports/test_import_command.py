@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 
 import pytest
 from typer.testing import CliRunner
@@ -90,3 +91,11 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     for name in ("/dev/zero", tmp_path / ("a" * 300)):
         with pytest.raises(UserError, match=r"is not a file|name too long"):
             run("import", name, "-o", tmp_path / "trace")
+
+
+def test_a_tar_archive_is_to_be_unpacked_first(shapes, tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps(shapes.kineto()))
+    with tarfile.open(tmp_path / "t.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "t.json", "t.json")
+    with pytest.raises(UserError, match="tar -xf"):
+        run("import", tmp_path / "t.tar.gz", "-o", tmp_path / "trace")
