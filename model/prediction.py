@@ -110,7 +110,7 @@ def _turns_sigma(scenario: Scenario, step_s: float) -> float:
     here = Sites.of(scenario.cluster, 1.0).saturated_by(work.cpu_share)
     if seen == here and (not here or _same_hosts(scenario)):
         return 0.0
-    duplex = scenario.parameters.stock_duplex
+    duplex = calibration.parameters.stock_duplex
     other = calibration.moved("stock_duplex", math.log((2.0 if here else 1.0) / duplex))
     return abs(math.log(simulate_step(scenario.replaced(calibration=other)).step_s / step_s)) / Z90
 
