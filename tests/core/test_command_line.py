@@ -37,6 +37,32 @@ def test_what_if_needs_no_mxnet_and_nothing_native():
     assert answer.returncode == 0, answer.stderr
 
 
+def test_help_and_mistakes_do_not_wait_for_pandas():
+    """Start-up is a large part of a short command; heavy imports stand inside the functions that need them."""
+    code = (
+        "import sys; import vsketchdlc.cli;"
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'duckdb', 'scipy', 'plotly', 'networkx', 'simpy'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_ctrl_c_before_the_command_line_is_there_is_quiet():
+    code = (
+        "import sys, builtins\n"
+        "real = builtins.__import__\n"
+        "def impatient(name, *rest):\n"
+        "    if name == 'typer': raise KeyboardInterrupt\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = impatient\n"
+        "from vsketchdlc.__main__ import main\n"
+        "main()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (130, "")
+
+
 def test_the_parts_are_not_importable_from_the_top():
     """A training script has a model.py of its own beside it."""
     code = "import importlib.util as u; assert not any(u.find_spec(n) for n in ('model', 'replay', 'tracer'))"

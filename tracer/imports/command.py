@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ... import answer
-from .reading import ForeignFormat
+from .foreign_format import ForeignFormat
 
 
 def import_(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from ...errors import UserError
@@ -13,6 +12,7 @@ from .chakra_json import NODES, looks_like_chakra
 from .chakra_protobuf import looks_like_protobuf
 from .damaged_json import Document, read_document
 from .event_rows import Imported
+from .foreign_format import ForeignFormat as ForeignFormat
 from .horovod_timeline import import_horovod, looks_like_horovod
 from .kineto import import_kineto, looks_like_kineto
 from .mxnet_profiler import import_mxnet, looks_like_mxnet
@@ -20,15 +20,6 @@ from .source_file import SourceFile, read_source
 
 ENDINGS = (".json", ".json.gz", ".et")
 LIST_KEYS = ("traceEvents", *NODES)
-
-
-class ForeignFormat(str, Enum):
-    """Formats that can be imported."""
-
-    HOROVOD = "horovod"
-    MXNET = "mxnet"
-    KINETO = "kineto"
-    CHAKRA = "chakra"
 
 
 @dataclass
