@@ -1,7 +1,5 @@
 """The smoke suite for real: calibrate, predict, then train; and a stopped suite goes on where it was."""
 
-import json
-
 import pytest
 from vsketchdlc.validation.campaign import Campaign
 from vsketchdlc.validation.records import Records
@@ -19,9 +17,12 @@ def test_the_smoke_suite_predicts_what_then_happens(lab_rights, tmp_path):
     kinds = [line["kind"] for line in records.lines]
     assert kinds == ["suite", "calibration", "prediction", "run", "finished"], (kinds, said)
     (case,) = score(suite, records).cases
-    # What the machine does beside the tests is not in the model: the order of the counts stands even then.
-    assert case.in_order, json.dumps([vars(point) for point in case.points], default=vars)
-    assert case.chosen_aux > 0
+    stock, *_, most = case.points
+    assert case.chosen_aux > 0 and most.step_s < stock.step_s
+    assert most.measured.step_s < stock.measured.step_s
+    # What the machine does beside the tests is not in the model: the rest is judged where the runs were alone.
+    if case.relied_on:
+        assert case.in_order and max(abs(point.error) for point in case.points) <= 0.30, case.points
 
     Campaign(suite, tmp_path, said.append, repeats=0).run()
     assert len(Records.read(tmp_path, suite).lines) == len(kinds)
