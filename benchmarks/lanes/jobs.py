@@ -26,7 +26,7 @@ LIMIT_S = 600.0
 class Block:
     """Some back-to-back allreduces. `lanes` None: past the library, to MPI itself. `pause`: `on_pause` runs before it.
 
-    `bare`: without the protection, in a build that can.
+    `bare`: without the protection, in a build that can. `alone`: each rank with itself (MPI_COMM_SELF), no network.
     """
 
     variant: str
@@ -35,6 +35,7 @@ class Block:
     calls: int
     pause: bool = False
     bare: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Job:
-    """A launch: ranks as in ``h0:1,h1:1``; `aux` lanes are started, 0: nothing is preloaded."""
+    """A launch: ranks as in ``h0:1,h1:1``; `aux` lanes are started, 0: nothing is preloaded. `gloo`: by horovodrun, without MPI."""
 
     ranks: str
     aux: int
@@ -67,9 +68,14 @@ class Job:
     variables: Mapping[str, str] = field(default_factory=dict)
     build: Build = Build()
     warm_up: int = 1
+    gloo: bool = False
 
     def command(self, *program: str) -> tuple[list[str], dict[str, str]]:
         """The words that start `program` on all ranks, and the variables the launcher needs."""
+        if self.gloo:
+            total = str(sum(int(host.split(":")[1]) for host in self.ranks.split(",")))
+            words = ["horovodrun", "--gloo", "-np", total, "-H", self.ranks, "--network-interfaces", "e0"]
+            return [*words, *program], {}
         counts = [int(host.split(":")[1]) for host in self.ranks.split(",")]
         words = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(sum(counts)), "-H", self.ranks]
         for name, value in self.mca.items():

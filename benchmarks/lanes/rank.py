@@ -75,7 +75,9 @@ class MpiCalls:
         self._arrays: dict[int, Any] = {}
         handle = lambda what: ctypes.c_void_p(MPI._addressof(what))  # noqa: E731
         word = lambda what: ctypes.c_void_p.from_address(handle(what).value or 0).value  # noqa: E731
-        self._handles = [ctypes.c_void_p(word(what)) for what in (MPI.FLOAT, MPI.SUM, MPI.COMM_WORLD)]
+        self._handles = [
+            ctypes.c_void_p(word(what)) for what in (MPI.FLOAT, MPI.SUM, MPI.COMM_WORLD, MPI.COMM_SELF)
+        ]
         self._in_place = ctypes.c_void_p(1)  # Open MPI's MPI_IN_PLACE
         mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
         self._direct = mpi.PMPI_Allreduce
@@ -88,11 +90,14 @@ class MpiCalls:
         if size not in self._arrays:
             self._arrays[size] = self._numpy.zeros(size // 4, dtype="float32")
 
-    def allreduce(self, size: int, direct: bool = False) -> None:
+    def allreduce(self, size: int, direct: bool = False, alone: bool = False) -> None:
         call = self._direct if direct else self._own
         memory = ctypes.c_void_p(self._arrays[size].ctypes.data)
-        kind, operation, world = self._handles
-        if call(self._in_place, memory, ctypes.c_int(size // 4), kind, operation, world) != 0:
+        kind, operation, world, own = self._handles
+        if (
+            call(self._in_place, memory, ctypes.c_int(size // 4), kind, operation, own if alone else world)
+            != 0
+        ):
             raise SystemExit("MPI_Allreduce failed")
 
     def end(self) -> None:
@@ -149,7 +154,9 @@ def main() -> None:
             lanes.use(block["lanes"])
             lanes.bare(block["bare"])
         more = {"direct": True} if direct and plan["over"] == "mpi" else {}
-        kind = (block["lanes"], block["bytes"], block["bare"])
+        if block["alone"]:
+            more["alone"] = True
+        kind = (block["lanes"], block["bytes"], block["bare"], block["alone"])
         if kind not in seen:
             seen.add(kind)
             run_block(calls, {**block, "calls": plan["warm_up"]}, more)
