@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import select
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -72,6 +73,11 @@ def _forget_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def typed(path: Path | str) -> str:
+    """`path` as one types it in a shell: in quotes where it needs them, for the next command that an answer names."""
+    return shlex.quote(str(path))
 
 
 @contextlib.contextmanager

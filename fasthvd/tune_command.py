@@ -150,5 +150,6 @@ def _print(tuned: TuningAnswer) -> None:
         cost += f"; earned back after {tuned.payback_steps} steps"
     answer.stdout.print(f"{cost}. Kept in {tuned.folder}: trace/, probe.json, calibration.json")
     answer.stdout.print(
-        f"Next: vsketchdlc whatif {tuned.folder}/trace --calibration {tuned.folder}/calibration.json --aux 0:8"
+        f"Next: vsketchdlc whatif {answer.typed(f'{tuned.folder}/trace')} "
+        f"--calibration {answer.typed(f'{tuned.folder}/calibration.json')} --aux 0:8"
     )

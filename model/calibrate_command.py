@@ -59,7 +59,7 @@ def calibrate_command(
         )
     written = f"{output} and {html}" if html else str(output)
     answer.stdout.print(
-        f"written: {written}   next: vsketchdlc whatif {trace} --calibration {output} --aux 0:8"
+        f"written: {written}   next: vsketchdlc whatif {answer.typed(trace)} --calibration {answer.typed(output)} --aux 0:8"
     )
 
 

@@ -141,7 +141,7 @@ def _offline(
     show(result, by, answer.stdout)
     if output is not None:
         answer.stdout.print(
-            f"Written: {output}. Next: vsketchdlc export {output} --format chrome -o replayed.json"
+            f"Written: {output}. Next: vsketchdlc export {answer.typed(output)} --format chrome -o replayed.json"
         )
     if written:
         answer.stdout.print(f"Written: {written[0]} (open it at https://ui.perfetto.dev), {written[1]}")

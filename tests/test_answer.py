@@ -82,3 +82,8 @@ def test_an_answer_on_a_full_disk_is_one_line():
 def test_a_broken_pipe_elsewhere_is_not_taken_for_the_reader():
     with pytest.raises(BrokenPipeError), answer.guarded_output():
         raise BrokenPipeError
+
+
+def test_names_in_the_next_command_can_be_typed():
+    assert answer.typed(Path("trace")) == "trace"
+    assert answer.typed(Path("my trace")) == "'my trace'"

@@ -45,4 +45,4 @@ def collect(
                 "missing_ranks": outcome.trace.meta.missing_ranks,
             },
         )
-    say(f"written: {output}/   next: vsketchdlc report {output}")
+    say(f"written: {output}/   next: vsketchdlc report {answer.typed(output)}")

@@ -77,7 +77,9 @@ def trace(
     if json is not None:
         answer.write_json(json, {"trace": str(output), "status": recorded.status, "notes": recorded.notes})
     if not quiet:
-        answer.stderr.print(f"vsketchdlc: written: {output}/   next: vsketchdlc report {output}")
+        answer.stderr.print(
+            f"vsketchdlc: written: {output}/   next: vsketchdlc report {answer.typed(output)}"
+        )
     return recorded.status
 
 

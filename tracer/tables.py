@@ -152,11 +152,20 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def check_name(folder: Path) -> None:
+    """Raise UserError for a name that Parquet's readers cannot take: bytes that are no UTF-8."""
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the name of {folder} has bytes that are no UTF-8: rename that folder") from None
+
+
 def check_target(target: Path) -> None:
     """Refuse to write a trace over something that is none.
 
     Raises UserError; better before a run than after it.
     """
+    check_name(target)
     try:
         other = target.exists() and not (
             target.is_dir() and ((target / "meta.json").exists() or not any(target.iterdir()))

@@ -28,7 +28,7 @@ from .meta import TensorInfo as TensorInfo
 from .meta import TraceMeta as TraceMeta
 from .meta import read_meta
 from .schema import EVENTS
-from .tables import check_tables, open_tables, write_tables
+from .tables import check_name, check_tables, open_tables, write_tables
 from .tables import check_target as check_target
 
 
@@ -51,6 +51,7 @@ class Trace:
         Raises UserError when it is missing, damaged, or of a newer format.
         """
         folder = Path(path)
+        check_name(folder)
         try:
             there = folder.exists()
         except OSError as error:

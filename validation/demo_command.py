@@ -78,5 +78,6 @@ def _print(result: DemoResult, output: Path) -> None:
         f"Written: {output}/result.json, report.html, trace.json (open it in ui.perfetto.dev), trace/, calibration.json"
     )
     answer.stdout.print(
-        f"Next: vsketchdlc whatif {output}/trace --calibration {output}/calibration.json --aux 0:8 --nic 10,25,100"
+        f"Next: vsketchdlc whatif {answer.typed(output / 'trace')} "
+        f"--calibration {answer.typed(output / 'calibration.json')} --aux 0:8 --nic 10,25,100"
     )

@@ -163,7 +163,7 @@ def _print(found: Score, folder: Path) -> None:
     answer.stdout.print(f"Written: {folder}/report.html, result.json, results.jsonl")
     if found.missing:
         answer.stdout.print(
-            f"Next: vsketchdlc validate --suite {found.suite.name} -o {folder} goes on where this stopped"
+            f"Next: vsketchdlc validate --suite {found.suite.name} -o {answer.typed(folder)} goes on where this stopped"
         )
     else:
-        answer.stdout.print(f"Next: open {folder}/report.html")
+        answer.stdout.print(f"Next: open {answer.typed(folder)}/report.html")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from vsketchdlc.errors import UserError
 from vsketchdlc.tracer.schema import EVENTS
-from vsketchdlc.tracer.trace import HostInfo, TensorInfo, Trace, TraceMeta, batches, write_trace
+from vsketchdlc.tracer.trace import HostInfo, TensorInfo, Trace, TraceMeta, batches, check_target, write_trace
 
 ROWS = [
     {"rank": 0, "host": "h0", "process": 1, "kind": "forward", "step": 0, "t_start_ns": 5, "t_end_ns": 9},
@@ -274,3 +274,12 @@ def test_a_recorded_trace_that_lost_a_ranks_file_is_refused(tmp_path):
     (tmp_path / "t" / "events" / "rank=1" / "part-0.parquet").unlink()
     with pytest.raises(UserError, match="lost the events of rank 1"):
         Trace.open(tmp_path / "t")
+
+
+def test_a_name_that_is_no_utf_8_is_one_sentence(tmp_path):
+    """Folders from other machines; pyarrow and duckdb take names as text only."""
+    folder = tmp_path / os.fsdecode(b"bad\xff")
+    folder.mkdir()
+    for use in (Trace.open, check_target):
+        with pytest.raises(UserError, match="no UTF-8: rename"):
+            use(folder)

@@ -49,4 +49,4 @@ def import_(
         answer.stdout.print(
             f"{output}: {len(imported.rows):,} events of {meta.ranks} ranks from {meta.source[9:]}"
         )
-        answer.stdout.print(f"next: vsketchdlc export {output} -o trace.json")
+        answer.stdout.print(f"next: vsketchdlc export {answer.typed(output)} -o trace.json")
