@@ -28,8 +28,11 @@ TOP_FLOWS = 16
 _USE = ("user_cores", "system_cores", "waiting_cores", "host_busy_cores")
 
 
-def report(trace: Trace) -> dict[str, Any]:
-    """Everything the report says, as JSON-ready values; times in s, sizes in bytes."""
+def report(trace: Trace, flow_cap_bits_per_s: float | None = None) -> dict[str, Any]:
+    """Everything the report says, as JSON-ready values; times in s, sizes in bytes.
+
+    With `flow_cap_bits_per_s` each flow has a `cap_share`: its rate while busy against what one flow may have.
+    """
     breakdown = trace.step_breakdown()
     calm = steady(breakdown)
     exposed = steady(trace.exposed_communication())
@@ -53,10 +56,17 @@ def report(trace: Trace) -> dict[str, Any]:
         "by_rank": _records(_by_rank(calm, trace)),
         "layers": _records(trace.layers()),
         "tensors": _records(trace.tensors()),
-        "flows": _records(trace.flows()),
+        "flows": _records(_flows(trace, flow_cap_bits_per_s)),
         "cores": _records(trace.cores()),
         "kvstore": _records(trace.kvstore()),
     }
+
+
+def _flows(trace: Trace, cap: float | None) -> pd.DataFrame:
+    table = trace.flows()
+    if cap is not None:
+        table.insert(list(table.columns).index("bits_per_s") + 1, "cap_share", table["bits_per_s"] / cap)
+    return table
 
 
 def _medians(table: pd.DataFrame) -> dict[str, float | None]:

@@ -30,7 +30,7 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Write an HTML page to FILE.", metavar="FILE")
     ] = None,
     flow_cap: Annotated[
-        str | None, typer.Option(help="Rate limit of a flow, to draw in the page.", metavar="RATE")
+        str | None, typer.Option(help="Rate limit of a flow, to compare with.", metavar="RATE")
     ] = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write all of it to FILE, or - for stdout.")
@@ -47,7 +47,7 @@ def report(
 
     cap = None if flow_cap is None else parse_bits_per_s(flow_cap, what="--flow-cap")
     opened = Trace.open(trace)
-    content = make(opened)
+    content = make(opened, cap)
     if output is not None:
         from .report_page import report_page
 

@@ -190,7 +190,8 @@ def _flow_table(content: dict[str, Any]) -> str:
             row["owner"] or "-",
             " > ".join("-" if end is None else f"rank {end:.0f}" for end in (row["sender"], row["receiver"])),
             format_bytes(row["bytes"]),
-            rate(row["bits_per_s"]),
+            rate(row["bits_per_s"])
+            + (f" ({row['cap_share']:.0%} of the cap)" if row.get("cap_share") else ""),
             _s(row["delay_s"]),
             _s(row["rtt_s"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
