@@ -97,7 +97,7 @@ def test_more_communicators_than_lane_groups():
     done = job(2, "many_communicators", "11")
     assert re.findall(r"groups (\d+) (\d+) (\d+)", done.stdout) == [("8", "7", "8")] * 2, done.stderr
     assert "had lanes for 8 communicators beside the first" in done.stderr
-    assert "MB, to MPI: more communicators than lane groups" in done.stderr
+    assert "MB, to MPI: no lane group free" in done.stderr
     assert "MB, to MPI: first calls of a communicator" in done.stderr
 
 

@@ -44,21 +44,28 @@ def checked(request: pytest.FixtureRequest, reports: Path) -> tuple[Path, Path]:
     return library, lane
 
 
-def test_threads_with_lanes_of_their_own_under_the_thread_checker(tmp_path):
-    """Ranks' side alone, as one checked program: Python and MPI are not built for the thread checker."""
+@pytest.mark.parametrize("what", ["threads", "communicators"])
+def test_threads_under_the_thread_checker(tmp_path, what):
+    """Lanes of their own, and communicators that compete for lane groups: as programs that are checked as a whole,
+    without Python, and with a stand-in for MPI, as neither is built for the checker."""
+    here, links = Path(__file__).parent, []
     lane = build(tmp_path / "lane", ("common", "lane"))
-    driver = Path(__file__).with_name("threads_driver.c")
-    program = build(tmp_path / "driver", ("common", "rank"), "-fsanitize=thread", str(driver))
+    if what == "communicators":
+        mpi = tmp_path / "libmpi.so.40"
+        named = (str(here / "stand_in_mpi.c"), f"-Wl,-soname,{mpi.name}", "-fvisibility=default")
+        links = [str(build(mpi, (), "-shared", "-fsanitize=thread", *named)), f"-Wl,-rpath,{tmp_path}"]
+    driver = str(here / f"{what}_driver.c")
+    program = build(tmp_path / "driver", ("common", "rank"), "-fsanitize=thread", driver, *links)
     # The checker of older compilers wants its memory where it expects it.
     done = subprocess.run(
         ["setarch", "-R", str(program)],
-        env={**os.environ, "FASTHVD_LANE": str(lane)},
+        env={**os.environ, "FASTHVD_LANE": str(lane), "FASTHVD_AUX": "2", "FASTHVD_THRESHOLD_BYTES": "1"},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0 and done.stdout == "threads ok\n", done.stderr
+    assert done.returncode == 0 and done.stdout == f"{what} ok\n", done.stderr
 
 
 @pytest.mark.slow

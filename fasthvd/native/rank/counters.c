@@ -31,7 +31,7 @@ static const struct {
     [PASSED_OPERATION] = {"operation", "operation"},
     [PASSED_COMMUNICATOR] = {"communicator", "communicator"},
     [PASSED_NEW_COMMUNICATOR] = {"first calls of a communicator", "new_communicator"},
-    [PASSED_NO_GROUP] = {"more communicators than lane groups", "no_group"},
+    [PASSED_NO_GROUP] = {"no lane group free", "no_group"},
     [PASSED_DEVICE] = {"device memory", "device_memory"},
     [PASSED_NO_LANES] = {"no lanes", "no_lanes"},
     [PASSED_REDONE] = {"failed, redone", "redone"},

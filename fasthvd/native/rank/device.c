@@ -12,13 +12,16 @@ typedef int pointer_attribute(void *value, int attribute, uintptr_t pointer);
  * load it late. No CUDA is needed to build or to run. */
 static pointer_attribute *find(void)
 {
-    static pointer_attribute *found;
-    if (found != NULL)
-        return found;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-    void *at = driver != NULL ? dlsym(driver, "cuPointerGetAttribute") : NULL;
-    memcpy(&found, &at, sizeof found);
-    return found;
+    static void *found;
+    void *at = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    if (at == NULL) {
+        void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+        at = driver != NULL ? dlsym(driver, "cuPointerGetAttribute") : NULL;
+        __atomic_store_n(&found, at, __ATOMIC_RELAXED);
+    }
+    pointer_attribute *ask;
+    memcpy(&ask, &at, sizeof ask);
+    return ask;
 }
 
 bool on_device(const void *buffer)
