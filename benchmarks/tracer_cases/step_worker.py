@@ -23,7 +23,7 @@ from mxnet.gluon.model_zoo import vision
 from vsketchdlc.tracer import raw
 
 WARM_UP = 4
-OTHERS_EVERY = 6
+OTHERS_EVERY = 8
 """Pairs of the other tools are fewer: they are there to compare with."""
 _KINDS = {
     **dict.fromkeys((raw.PUSH, raw.READY, raw.DONE), "engine"),
