@@ -49,6 +49,11 @@ static bool same_bits(const uint8_t *a, const uint8_t *b, int bits)
     return rest == 0 || ((a[bits / 8] ^ b[bits / 8]) >> (8 - rest)) == 0;
 }
 
+bool same_address(const struct address *a, const struct address *b)
+{
+    return a->family == b->family && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
+}
+
 bool same_network(const struct address *a, const struct address *b)
 {
     return a->family == b->family && a->prefix == b->prefix && same_bits(a->ip, b->ip, a->prefix);
@@ -68,7 +73,18 @@ static bool named_by(const struct address *address, const char *word)
            same_bits(ip, address->ip, bits);
 }
 
-static int collect(struct ifaddrs *list, const char *word, bool loopback, struct address *found, int n)
+static bool in_list(const struct address *address, const char *list)
+{
+    char words[256], *rest;
+    snprintf(words, sizeof words, "%s", list);
+    for (char *word = strtok_r(words, ", ", &rest); word != NULL; word = strtok_r(NULL, ", ", &rest))
+        if (named_by(address, word))
+            return true;
+    return false;
+}
+
+/* Addresses that `word` names, or, without one, all that are loopback or not and not in the list `without`. */
+static int collect(struct ifaddrs *list, const char *word, bool loopback, const char *without, struct address *found, int n)
 {
     struct address address;
     /* IPv4 first: a name has both, and the peers must pick the same family. */
@@ -76,11 +92,13 @@ static int collect(struct ifaddrs *list, const char *word, bool loopback, struct
         for (struct ifaddrs *entry = list; entry != NULL && n < ADDRESSES_MAX; entry = entry->ifa_next) {
             if (!from_ifaddrs(entry, &address) || address.family != family)
                 continue;
-            if (word != NULL ? named_by(&address, word) : (bool)address.loopback == loopback)
+            if (word != NULL ? named_by(&address, word) : (bool)address.loopback == loopback && !in_list(&address, without))
                 found[n++] = address;
         }
     return n;
 }
+
+bool address_named(const char *iface) { return *iface != '\0' && *iface != '^'; }
 
 int addresses_of_host(const char *iface, struct address found[ADDRESSES_MAX])
 {
@@ -88,17 +106,20 @@ int addresses_of_host(const char *iface, struct address found[ADDRESSES_MAX])
     int n = 0;
     if (getifaddrs(&list) != 0)
         return 0;
-    if (*iface == '\0') {
-        n = collect(list, NULL, false, found, n);
-        n = collect(list, NULL, true, found, n);
+    if (!address_named(iface)) {
+        const char *without = *iface == '^' ? iface + 1 : "";
+        n = collect(list, NULL, false, without, found, n);
+        n = collect(list, NULL, true, without, found, n);
+        freeifaddrs(list);
+        return n;
     }
     char words[256], *rest;
     snprintf(words, sizeof words, "%s", iface);
     for (char *word = strtok_r(words, ", ", &rest); word != NULL; word = strtok_r(NULL, ", ", &rest)) {
         int before = n;
-        n = collect(list, word, false, found, n);
-        if (n > before + 1)
-            n = before + 1; /* one address per named interface: lanes are spread over interfaces */
+        n = collect(list, word, false, "", found, n);
+        for (; n > before + 1; n--) /* one address per named interface: lanes are spread over interfaces */
+            memset(&found[n - 1], 0, sizeof found[n - 1]);
     }
     freeifaddrs(list);
     return n;

@@ -17,8 +17,11 @@ struct address {
     char iface[IFACE_BYTES];
 };
 
-/* This host's usable addresses, in the order of `iface` (names or networks with commas) if given. Number found. */
+/* Does `iface` name interfaces (names or networks with commas)? "" and "^LIST", all but those of the list, do not. */
+bool address_named(const char *iface);
+/* This host's usable addresses, in the order of `iface` if that names some. Number found. */
 int addresses_of_host(const char *iface, struct address found[ADDRESSES_MAX]);
+bool same_address(const struct address *a, const struct address *b);
 bool same_network(const struct address *a, const struct address *b);
 void address_to_socket(const struct address *address, struct sockaddr_storage *out);
 /* A listening socket on `address` in the ports first..last (0: any); the port is put into `address`. -1 with errno. */

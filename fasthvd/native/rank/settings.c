@@ -76,6 +76,9 @@ bool settings_read(struct settings *settings, char why[SETTING_BYTES])
     text("FASTHVD_IFACE", settings->iface, sizeof settings->iface);
     if (settings->iface[0] == '\0')
         text("OMPI_MCA_btl_tcp_if_include", settings->iface, sizeof settings->iface);
+    const char *excluded = getenv("OMPI_MCA_btl_tcp_if_exclude");
+    if (settings->iface[0] == '\0' && excluded != NULL)
+        snprintf(settings->iface, sizeof settings->iface, "^%s", excluded);
     text("FASTHVD_HOST_ID", settings->host_id, sizeof settings->host_id);
     find_program(settings);
     return true;

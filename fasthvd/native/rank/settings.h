@@ -13,7 +13,7 @@ struct settings {
     int64_t threshold_bytes; /* FASTHVD_THRESHOLD_BYTES: smaller calls stay on MPI; -1: measured at the start */
     uint32_t chunk_bytes;    /* FASTHVD_CHUNK_BYTES */
     int port_first, port_last; /* FASTHVD_PORTS=A:B; 0: any */
-    char iface[SETTING_BYTES]; /* FASTHVD_IFACE: names or networks with commas; else what Open MPI was told */
+    char iface[SETTING_BYTES]; /* FASTHVD_IFACE: names or networks with commas, "^..." all but those; else what Open MPI was told */
     bool stats;                /* FASTHVD_STATS */
     bool counters_as_json;     /* FASTHVD_JSON */
     bool copy;                 /* FASTHVD_COPY: ranks copy their input for the lanes even where lanes may read it */

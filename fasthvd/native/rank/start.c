@@ -52,14 +52,22 @@ static bool trouble(char error[CAUSE_BYTES], const char *what)
     return false;
 }
 
-/* How many of the other hosts are in the same network as `address`? */
+/* Are `address` of this host and `other` of host card `theirs` in one network? A bridge for containers has the same address
+ * on every machine, and leads nowhere. */
+static bool reaches(const struct start *start, const struct address *address, const struct card *theirs, const struct address *other)
+{
+    bool one_machine = theirs->network == start->meeting->cards[start->lanes->transport.rank].network;
+    return same_network(address, other) && (one_machine || !same_address(address, other));
+}
+
+/* How many of the hosts are in the same network as `address`? */
 static int reach(const struct start *start, const struct address *address)
 {
     int near = 0;
     for (uint32_t h = 0; h < start->meeting->hosts; h++) {
-        const struct address *theirs = start->meeting->cards[start->meeting->host_leaders[h]].addresses;
-        for (int i = 0; i < ADDRESSES_MAX && theirs[i].family != 0; i++)
-            if (same_network(address, &theirs[i])) {
+        const struct card *theirs = &start->meeting->cards[start->meeting->host_leaders[h]];
+        for (int i = 0; i < ADDRESSES_MAX && theirs->addresses[i].family != 0; i++)
+            if (reaches(start, address, theirs, &theirs->addresses[i])) {
                 near++;
                 break;
             }
@@ -75,7 +83,7 @@ static struct address choose_address(const struct start *start, uint32_t lane)
     bool one_machine = true;
     while (n < ADDRESSES_MAX && own->addresses[n].family != 0)
         n++;
-    if (start->lanes->settings.iface[0] != '\0')
+    if (address_named(start->lanes->settings.iface))
         return own->addresses[lane % (uint32_t)n];
     for (uint32_t h = 0; h < start->meeting->hosts; h++)
         one_machine &= start->meeting->cards[start->meeting->host_leaders[h]].network == own->network;
