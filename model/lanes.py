@@ -65,7 +65,8 @@ def crowded_lane_s_per_byte(parameters: Parameters, lanes: int, cores: float) ->
 
     Lanes that share a core wake more often for smaller pieces, and find colder caches.
     """
-    on_a_core = min(_MOST_CROWDED, max(1.0, lanes / max(cores, 1e-6)))
+    # Part of a core is a whole one part of the time: four lanes on half a core crowd it as four.
+    on_a_core = min(_MOST_CROWDED, max(1.0, lanes / max(cores, 1.0)))
     return parameters.lane_s_per_byte * (1.0 + (parameters.lane_crowd - 1.0) * (on_a_core - 1.0) / 3)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from vsketchdlc.model.cluster import Cluster
 from vsketchdlc.model.collectives import alone_s, lane_legs
 from vsketchdlc.model.fluid import Activity, Fluid
-from vsketchdlc.model.lanes import ring_cost
+from vsketchdlc.model.lanes import crowded_lane_s_per_byte, ring_cost
 from vsketchdlc.model.parameters import Parameters
 from vsketchdlc.model.sites import Sites
 
@@ -97,3 +97,9 @@ def test_one_activity_is_as_long_as_the_ring_chunk_by_chunk(hosts, lanes):
     sites = Sites.of(cluster, costs.wire_efficiency)
     once = alone_s(lane_legs(sites, costs, 64 << 20, lanes), sites, costs)
     assert once == pytest.approx(chunk_by_chunk(cluster, costs, 64 << 20, lanes, 256 << 10), rel=0.03)
+
+
+def test_part_of_a_core_is_crowded_as_a_whole_one():
+    costs = Parameters()
+    half, whole, two = (crowded_lane_s_per_byte(costs, 4, cores) for cores in (0.5, 1.0, 2.0))
+    assert half == whole > two
