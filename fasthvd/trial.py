@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..model.disturbance import disturbance
 from ..model.observations import observe
+from ..tracer.launcher import run_own
 from ..tracer.trace import Trace
 
 TRIAL_VARIABLE = "VSKETCHDLC_TRIAL"
@@ -38,12 +38,12 @@ def record_traced(
 ) -> Trace:
     """Run `command` under ``vsketchdlc trace`` with `options`; its trace. Raises UserError when it failed."""
     words = [sys.executable, "-m", "vsketchdlc", "trace", "--quiet", "-o", str(output), *options]
-    finished = subprocess.run([*words, "--", *command], env=environment, stdout=sys.stderr, check=False)
-    if finished.returncode == 2:
+    status = run_own([*words, "--", *command], environment, stdout=sys.stderr)
+    if status == 2:
         raise SystemExit(2)  # wrong usage: its one line has said what to do
-    if finished.returncode != 0:
+    if status != 0:
         raise UserError(
-            f"the trial run ended with status {finished.returncode}: run '{command[0]} ...' alone first, "
+            f"the trial run ended with status {status}: run '{command[0]} ...' alone first, "
             "then look at its messages above"
         )
     return Trace.open(output)

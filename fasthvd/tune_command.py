@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -101,7 +102,12 @@ def tune(
         if not quiet:
             print(f"vsketchdlc: {line}", file=sys.stderr)
 
-    tuned = tune(command, keep, wishes, trial=trial, say=say)
+    try:
+        tuned = tune(command, keep, wishes, trial=trial, say=say)
+    except KeyboardInterrupt:
+        if output is None:
+            shutil.rmtree(keep, ignore_errors=True)
+        raise
     if json_target is not None:
         answer.write_json(json_target, tuned.to_json())
     if json_target != "-":

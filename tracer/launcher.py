@@ -286,6 +286,26 @@ def _end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def run_own(
+    words: Sequence[str], environment: Mapping[str, str], patience_s: float = 30.0, **popen: Any
+) -> int:
+    """Run another ``vsketchdlc`` (a trial, a tuning) and return its exit status; negative for a signal.
+
+    Ctrl-C reaches it too, as it shares the terminal: it gets `patience_s` to end its ranks and to clear up, before
+    KeyboardInterrupt goes on. (`subprocess.run` would kill it after a quarter of a second, and its logs would stay.)
+    When this process is killed, it gets SIGTERM.
+    """
+    process = subprocess.Popen(list(words), env=dict(environment), preexec_fn=ends_with_us(), **popen)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=patience_s)
+        raise
+    finally:
+        end(process)
+
+
 def end(process: subprocess.Popen[Any], patience_s: float = 10.0) -> None:
     """End `process` if it still runs: SIGTERM, so that a launcher can end its ranks, then SIGKILL after `patience_s`."""
     if process.poll() is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from ..errors import BadNews
+from ..tracer.launcher import run_own
 from .lab import Lab, LabSpec, missing_rights
 from .lab_runs import run_on_h0
 from .live import demand_live
@@ -163,7 +163,7 @@ class LoopbackPlace:
 
     def run(self, command: Sequence[str]) -> int:
         """Run `command` here."""
-        return subprocess.run(command, env=self._environment, stdout=sys.stderr, check=False).returncode
+        return run_own(command, self._environment, stdout=sys.stderr)
 
 
 def demo_lab() -> LabSpec:

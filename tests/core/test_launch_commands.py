@@ -1,7 +1,12 @@
 """The user's launch command gets its ranks' variables in the way its launcher understands."""
 
 import json
+import os
+import signal
 import stat
+import subprocess
+import sys
+import time
 
 import pytest
 from vsketchdlc.errors import UserError
@@ -117,3 +122,29 @@ def test_no_command_and_unknown_command_are_the_users_mistake():
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
 def test_the_commands_own_status_is_passed_on(script, status):
     assert run(prepare(["sh", "-c", script], RankEnvironment())) == status
+
+
+def test_an_own_command_that_is_interrupted_has_time_to_clear_up(tmp_path):
+    """Ctrl-C in the trial of tune: the tracer ends the ranks and removes its logs, then tune leaves."""
+    inner = (
+        "import pathlib, time\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "try:\n"
+        "    (here / 'started').touch(); time.sleep(30)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(1); (here / 'cleared').touch()\n"
+    )
+    outer = (
+        "import os, sys; from vsketchdlc.tracer.launcher import run_own\n"
+        f"run_own([sys.executable, '-c', {inner!r}], os.environ)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert (tmp_path / "cleared").exists()
