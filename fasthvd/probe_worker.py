@@ -19,6 +19,8 @@ from typing import Any
 from .lane_switch import LaneSwitch, lanes_cpu_s
 
 PLAN_VARIABLE = "FASTHVD_PROBE"
+LEAST_ROUNDS = 2  # a single value does not show how much it scatters
+LEAST_SIZES = 2  # short allreduces alone say nothing of the network's rate
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ def main() -> None:
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     sizes = _warm_up(hvd, mx, lanes, clock, plan, usable, arrays)
     round_s = 0.0
-    for _ in range(plan.rounds):
+    for number in range(plan.rounds):
         begin_s = clock.spent_s()
-        if rows and begin_s + round_s > plan.budget_s:
+        if number >= LEAST_ROUNDS and begin_s + round_s > plan.budget_s:
             break
         for size in sizes:
             for count in usable:
@@ -107,13 +109,13 @@ def _warm_up(
 ) -> list[int]:
     """Connect sockets and touch pages, smallest size first; the sizes that fit the budget come back.
 
-    A size is left out when its warm-up and one round of it would not fit, judged by the size before it.
+    From the third on, a size is left out when its warm-up and one round of it would not fit, judged by the one before.
     """
     fitting: list[int] = []
     took_s = 0.0
     for size in sorted(plan.sizes_bytes):
         begin_s = clock.spent_s()
-        if fitting and begin_s + 2 * took_s * size / fitting[-1] > plan.budget_s:
+        if len(fitting) >= LEAST_SIZES and begin_s + 2 * took_s * size / fitting[-1] > plan.budget_s:
             break
         for count in usable:
             lanes.use(count)

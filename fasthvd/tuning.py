@@ -38,7 +38,7 @@ from .trial import record_trial as record_trial
 from .tuning_answer import PredictedStep, TuningAnswer
 
 LANE_PROBE_S = 20.0
-_LEAST_PROBE_S = 3.0
+_LEAST_PROBE_S = 6.0
 _MODEL_S = 5.0
 
 

@@ -21,8 +21,8 @@ from .sites import Sites
 Numbers = npt.NDArray[np.float64]
 Formula = Callable[[Sites, Parameters], float]
 
-SCHEDULING_S = 0.3e-3
-"""What the scheduler may add to any call: it decides how little a short call says."""
+SCHEDULING_S = 1.5e-3
+"""What the scheduler may add to a call, or a shaper's burst take from it: it decides how little a short call says."""
 _LONE_SCATTER = 0.1
 """Relative error of a value that was measured once."""
 _LEAST_SCATTER = 0.001
@@ -86,27 +86,38 @@ def probe_rows(probe: LaneProbe, ranks: int, trace_is_stock: bool) -> list[Row]:
         group = Group.HINT if row.aux == 0 and trace_is_stock else Group.TIME
         formula = _probed(row.bytes, row.aux, ranks)
         rows.append(Row(source, float(np.median(values)), _error(values), group, formula))
-        if not row.aux or row.bytes < _LARGE_CALL_BYTES:
+    return rows + _cpu_rows(probe)
+
+
+def _cpu_rows(probe: LaneProbe) -> list[Row]:
+    """CPU seconds that the bytes cost: of the largest calls less those of the smallest, so that what a call costs
+    whatever its size drops out.
+    """
+    rows: list[Row] = []
+    for aux in sorted({row.aux for row in probe.rows if row.aux}):
+        mine = sorted((row for row in probe.rows if row.aux == aux), key=lambda row: row.bytes)
+        small, large = mine[0], mine[-1]
+        nbytes = large.bytes - small.bytes
+        if nbytes < _LARGE_CALL_BYTES:
             continue
-        if row.lane_cpu_s:
-            rows.append(
-                Row(
-                    "probe's lane CPU",
-                    row.lane_cpu_s,
-                    0.02,
-                    Group.CPU,
-                    _lane_cpu(row.bytes, row.aux, probe.hosts),
-                )
-            )
-        if row.rank_cpu_s:
-            rows.append(Row("probe's rank CPU", row.rank_cpu_s, _CPU_ERROR, Group.CPU, _rank_cpu(row.bytes)))
+        lane_s = _less(large.lane_cpu_s, small.lane_cpu_s)
+        rank_s = _less(large.rank_cpu_s, small.rank_cpu_s)
+        if lane_s is not None:
+            formula = _lane_cpu(nbytes, aux, probe.hosts)
+            rows.append(Row("probe's lane CPU", lane_s, _CPU_ERROR, Group.CPU, formula))
+        if rank_s is not None:
+            rows.append(Row("probe's rank CPU", rank_s, _CPU_ERROR, Group.CPU, _rank_cpu(nbytes)))
     return rows
+
+
+def _less(large: float | None, small: float | None) -> float | None:
+    return large - small if large is not None and small is not None and large > small else None
 
 
 def pooled(rows: list[Row]) -> list[Row]:
     """The same rows, each with the scatter of its source: a few repetitions say little about their own.
 
-    What the scheduler adds now and then is added to rows of the probe, where it may not have shown.
+    What the scheduler adds, or a shaper's burst takes, now and then is added to rows of the probe, where it may not have shown.
     """
     by_source: dict[str, list[float]] = {}
     for row in rows:

@@ -66,7 +66,7 @@ def _one_step(trace: Trace) -> pd.DataFrame:
     else:
         seconds = (times["t_end_ns"] - times["t_start_ns"]).groupby(times["step"]).max()
         later = seconds[seconds.index > seconds.index.min()] if len(seconds) > 1 else seconds
-        step = int((later - later.median()).abs().idxmin())
+        step = int(str((later - later.median()).abs().idxmin()))
     where = "true" if step is None else f"step = {step}"
     # Calls of single sockets would bury everything else.
     events = trace.query(f"select * from events where {where} and kind not in ('socket_send', 'socket_recv')")

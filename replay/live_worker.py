@@ -37,7 +37,7 @@ def main() -> None:
         seconds = [_engine_step(hvd, mx, plan, arrays, engine) for _ in range(plan.steps)]
     else:
         work = BusyThreads(plan.threads) if plan.compute == "spin" else time.sleep
-        marks = StepMarks()
+        marks = StepMarks(plan.tensors)
         seconds = [_step(hvd, plan, arrays, work, marks) for _ in range(plan.steps)]
         marks.begin()  # a step ends where the next one begins
         marks.forward_end()

@@ -6,15 +6,17 @@ The tracer's own hook finds steps in MXNet's autograd and trainer, which a repla
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ..tracer.hook import _vsketch_mxnet as marks
 from ..tracer.hook._vsketch_hook import Library
+from .live_plan import ReplayTensor
 
 
 class StepMarks:
     """Tells the tracer where a step's parts begin and end; does nothing in a process that is not traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Sequence[ReplayTensor]) -> None:
         self._library: Library | None = None
         self._step = -1
         if os.environ.get("VSKETCH_DIR"):
@@ -24,7 +26,11 @@ class StepMarks:
                 return
             self._library = library if library.ready() else None
             settings = {name: os.environ[name] for name in marks.SETTINGS if name in os.environ}
-            library.write(parameters=[], batch_size=None, aggregation=0, settings=settings)
+            parameters = [
+                {"index": i, "name": t.name, "shape": [t.elements], "dtype": t.dtype, "order": i}
+                for i, t in enumerate(tensors)
+            ]
+            library.write(parameters=parameters, batch_size=None, aggregation=0, settings=settings)
 
     def begin(self) -> None:
         """The next step's forward pass begins."""

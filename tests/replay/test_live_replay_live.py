@@ -53,3 +53,31 @@ def test_lanes_speed_up_a_replay_on_the_wire(lab_rights, leaves_nothing, tmp_pat
             assert len(data["all_step_s"]) == 5
             steps[aux] = LiveReplay(2, aux, data["all_step_s"]).step_s
     assert steps[3] < steps[0]
+
+
+TRIAL = """
+import sys
+from pathlib import Path
+from vsketchdlc.replay.trial import live_trial
+folder = Path(sys.argv[1])
+live_trial(str(folder / "trace"), sys.argv[2:])(folder / "trial", 4)
+"""
+
+
+@pytest.mark.live
+@pytest.mark.lab
+def test_other_hosts_spin_and_a_trial_without_the_script(lab_rights, leaves_nothing, tmp_path):
+    recorded_trace(tmp_path / "trace")
+    answer = tmp_path / "answer.json"
+    words = [sys.executable, "-m", "vsketchdlc", "replay", str(tmp_path / "trace"), "--live", "--steps", "3"]
+    words += ["--hosts", "h0,h1,h2", "--compute", "spin", "--threads", "2", "--json", str(answer)]
+    with Lab(LabSpec(hosts=3, nic_bits_per_s=1e9), shared=[tmp_path]) as lab:
+        lab.run("h0", words, check=True, timeout=120)
+        trial = [sys.executable, "-c", TRIAL, str(tmp_path), *LAUNCHER, "python", "never-started.py"]
+        lab.run("h0", trial, check=True, timeout=120)
+    data = json.loads(answer.read_text())
+    assert (data["ranks"], data["threads"], data["same_settings"]) == (3, 2, False)
+    traced = Trace.open(tmp_path / "trial")
+    assert traced.step_times()["step"].nunique() == 5
+    assert set(traced.events(columns=["kind"])["kind"]) >= {"forward", "backward", "allreduce", "update"}
+    assert [tensor.name for tensor in traced.meta.tensors] == ["t0", "t1", "t2", "t3"]
