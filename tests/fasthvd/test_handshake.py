@@ -227,6 +227,27 @@ def test_half_a_handshake_and_many_silent_strangers_do_not_block(leader):
         assert leader.answer()[0] == READY
 
 
+def test_strangers_that_reset_their_connection(leader):
+    """At once, and in the middle of the handshake."""
+    for beginning in (b"", say(SAY_HELLO, 5)[:20], say(SAY_HELLO, 5)):
+        stranger = leader.connect()
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        stranger.sendall(beginning)
+        stranger.close()
+    with join_as_next(leader), join_as_previous(leader):
+        assert leader.answer()[0] == READY
+
+
+def test_a_next_host_that_resets_is_named(leader):
+    peer = leader.accept()
+    read(peer)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    kind, cause, text = leader.answer()
+    assert (kind, cause) == (FAILED, Cause.FLOW_CLOSED)  # no stranger: its own lane knows better why
+    assert "host1" in text
+
+
 def test_a_port_answered_by_a_stranger_is_named(leader):
     peer = leader.accept()
     peer.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n and more of the same")

@@ -44,23 +44,24 @@ static bool say(struct lane *lane, const struct guest *guest, enum hello_kind ki
     return send(guest->fd, &out, sizeof out, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof out;
 }
 
-/* 1: a whole message is in, 0: not yet, -1: closed or no message of ours. */
-static int hear(const struct lane *lane, struct guest *guest, enum hello_kind kind, uint32_t from_host)
+enum heard { HEARD_CLOSED = -2, HEARD_STRANGER, HEARD_PART, HEARD_ALL };
+
+static enum heard hear(const struct lane *lane, struct guest *guest, enum hello_kind kind, uint32_t from_host)
 {
     ssize_t got = recv(guest->fd, (char *)&guest->in + guest->have, sizeof guest->in - guest->have, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
+        return HEARD_PART;
     if (got <= 0)
-        return -1;
+        return HEARD_CLOSED;
     guest->have += (size_t)got;
     if (guest->have < sizeof guest->in)
-        return 0;
+        return HEARD_PART;
     guest->have = 0;
     const struct hello *in = &guest->in;
     return in->magic == HELLO_MAGIC && in->protocol == FASTHVD_PROTOCOL && in->kind == kind && in->lane == lane->config.lane &&
                    in->from_host == from_host && in->hosts == lane->config.hosts
-               ? 1
-               : -1;
+               ? HEARD_ALL
+               : HEARD_STRANGER;
 }
 
 static uint64_t fresh_nonce(struct lane *lane)
@@ -126,11 +127,13 @@ static void advance_outgoing(struct lane *lane, struct guest *out)
         out->stage = STAGE_CHALLENGE;
         return;
     }
-    int heard = hear(lane, out, CHALLENGE, lane->config.host);
-    if (heard == 0)
+    enum heard heard = hear(lane, out, CHALLENGE, lane->config.host);
+    if (heard == HEARD_PART)
         return;
+    if (heard == HEARD_CLOSED) /* its lane has failed, most likely, and knows better why: the weakest cause */
+        lane_fail(lane, CAUSE_FLOW_CLOSED, "host %s closed the connection in the handshake", lane->config.next_name);
     out->nonce_accepting = out->in.nonce;
-    if (heard < 0 || out->in.mac != proof(lane, CHALLENGE, lane->config.host, out))
+    if (heard == HEARD_STRANGER || out->in.mac != proof(lane, CHALLENGE, lane->config.host, out))
         lane_fail(lane, CAUSE_STRANGER, "the port of host %s is answered by something that is not a lane of this job", lane->config.next_name);
     if (!say(lane, out, PROOF, lane->config.host, out->nonce_accepting))
         lane_fail(lane, CAUSE_HANDSHAKE, "host %s closed the connection in the handshake", lane->config.next_name);
@@ -148,10 +151,10 @@ static void advance_incoming(struct lane *lane, struct guest *guest)
 {
     uint32_t from = (lane->config.host + lane->config.hosts - 1) % lane->config.hosts;
     enum hello_kind wanted = guest->stage == STAGE_HELLO ? HELLO : PROOF;
-    int heard = hear(lane, guest, wanted, from);
-    if (heard == 0)
+    enum heard heard = hear(lane, guest, wanted, from);
+    if (heard == HEARD_PART)
         return;
-    if (heard < 0) {
+    if (heard != HEARD_ALL) {
         dismiss(guest); /* a stranger: closed, and the listener goes on waiting for the real one */
     } else if (wanted == HELLO) {
         guest->nonce_connecting = guest->in.nonce;
