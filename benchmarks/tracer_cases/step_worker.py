@@ -7,6 +7,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ import vsketchdlc
 from mxnet import autograd, gluon
 from mxnet.gluon.model_zoo import vision
 from vsketchdlc.tracer import raw
+from vsketchdlc.tracer.recording import LIBRARY
 
 WARM_UP = 4
 OTHERS_EVERY = 8
@@ -105,18 +107,17 @@ def hook_seconds_per_push() -> float:
 
 
 def mapped_mb() -> float:
-    """Resident memory of the library and its logs in this process, MB."""
-    total, ours, end = 0, False, ""
+    """Resident memory of the library and its logs in this process, MB; of the library's zeroed tables all of it."""
+    sizes = subprocess.run(["size", str(LIBRARY)], capture_output=True, text=True, check=True).stdout
+    zeroed = int(sizes.splitlines()[1].split()[2])
+    resident, ours = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
         if "-" in words[0] and len(words) >= 5:
-            begin, new_end = words[0].split("-")
-            zeroed = ours and begin == end and len(words) == 5  # the library's own zeroed memory
-            ours = line.endswith(("libvsketch.so", ".log")) or zeroed
-            end = new_end
+            ours = line.endswith(("libvsketch.so", ".log"))
         elif ours and words[0] == "Rss:":
-            total += int(words[1])
-    return total * 1024 / 1e6
+            resident += int(words[1])
+    return (resident * 1024 + zeroed) / 1e6
 
 
 def threads() -> int:
