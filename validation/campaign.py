@@ -187,7 +187,7 @@ class Campaign:
             # One lane at least: a job with none would not be preloaded at all.
             most = str(max(1, *counts)) if len(counts) > 1 else str(max(1, counts[0]))
             command = [sys.executable, "-m", "vsketchdlc", "run", "--aux", most, "--", *command]
-        collisions = self._job(lab, case.name, command, 60 + 5 * case_seconds(case))
+        collisions = self._job(lab, case.name, command, 120 + 3 * case_seconds(case) / case.visits)
         blocks = json.loads(result.read_text(encoding="utf-8"))["blocks"]
         line = {
             "kind": "run",
