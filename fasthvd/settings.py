@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import UserError
 
 AUX_MAX = 64
+THRESHOLD_MAX_BYTES = 10**15
 LIBRARY = Path(__file__).parent / "libfasthvd.so"
 LANE_PROGRAM = Path(__file__).parent / "fasthvd-lane"
 
@@ -46,6 +47,14 @@ class LaneSettings:
             raise UserError(f"--ports {first}:{last} has fewer ports than lanes: give at least {self.aux}")
         if self.chunk_bytes is not None and not 4096 <= self.chunk_bytes <= 64 << 20:
             raise UserError(f"--chunk {self.chunk_bytes} bytes is not possible: choose 4KiB to 64MiB")
+        if self.threshold_bytes is not None and not 0 <= self.threshold_bytes <= THRESHOLD_MAX_BYTES:
+            raise UserError(
+                f"--threshold {self.threshold_bytes} bytes is not possible: choose 0 (all calls) or more, like 1MB"
+            )
+        if not re.fullmatch(r"(\^?[\w.:/@,-]{1,200})?", self.iface):
+            raise UserError(
+                f"--iface '{self.iface[:40]}' is not understood: write names or networks with commas, like eth0,10.1.0.0/16"
+            )
         if self.json is not None and self.json != "-":
             require_writable(Path(self.json))
 

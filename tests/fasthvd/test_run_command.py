@@ -48,12 +48,31 @@ def test_one_variable_a_setting():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"aux": -1}, {"aux": 65}, {"timeout_s": 0.0}, {"ports": (9000, 9000)}, {"chunk_bytes": 1}],
+    [
+        {"aux": -1},
+        {"aux": 65},
+        {"timeout_s": 0.0},
+        {"ports": (9000, 9000)},
+        {"chunk_bytes": 1},
+        {"threshold_bytes": -1},
+        {"threshold_bytes": 10**30},
+        {"iface": "e0 e1"},
+        {"iface": "e0;reboot"},
+        {"iface": "e" * 300},
+        {"json": "/"},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_work(wrong):
     with pytest.raises(UserError):
         LaneSettings(**{"aux": 2, **wrong})
+
+
+@pytest.mark.parametrize(
+    "iface", ["", "e0", "eth0,eth1", "10.1.0.0/16", "fd00::/64,ib0", "^docker0,lo", "bond0.12"]
+)
+def test_interfaces_that_can_be_named(iface):
+    assert LaneSettings(1, iface=iface).iface == iface
 
 
 @pytest.mark.parametrize("text", ["", "9000", "9000:", "0:1", "2:1", "1:65536", "a:b"])
