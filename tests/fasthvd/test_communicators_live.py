@@ -112,7 +112,15 @@ def test_communicators_that_come_and_go_start_few_lanes():
 def test_a_lane_lost_by_one_communicator_is_not_lost_by_the_others():
     done = job(2, "lost_lane_of_a_group")
     assert re.findall(r"lanes (\d+) (\d+)", done.stdout) == [("2", "3")] * 2, done.stdout + done.stderr
-    assert len(re.findall("lane [01]: the lane process died.*going on with 1 of 2 lanes", done.stderr)) == 1
+    assert (
+        len(
+            re.findall(
+                "lane [01]: the lane process died.*going on with 1 of 2 lanes for a communicator of 2",
+                done.stderr,
+            )
+        )
+        == 1
+    )
 
 
 def test_abort_leaves_no_lanes():

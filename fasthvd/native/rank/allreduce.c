@@ -211,10 +211,13 @@ static enum outcome go_on_with_fewer(struct lanes *lanes, uint64_t used, uint64_
     if (mismatch)
         return OUTCOME_MISMATCH;
     int left = __builtin_popcountll(lanes->alive);
+    char whose[64] = ""; /* nothing where there is but one group, as in most jobs */
+    if (lanes->number != 0)
+        snprintf(whose, sizeof whose, " for a communicator of %d ranks", lanes->transport.size);
     if (lanes->transport.rank == 0 && left > 0)
-        say("%s; going on with %d of %d lanes", reason, left, lanes->started);
+        say("%s; going on with %d of %d lanes%s", reason, left, lanes->started, whose);
     else if (lanes->transport.rank == 0)
-        say("%s; going on without lanes", reason);
+        say("%s; going on without lanes%s", reason, whose);
     return OUTCOME_REDO;
 }
 
