@@ -66,8 +66,8 @@ def test_a_signal_to_the_wrapper_starts_and_stops_an_armed_recording(tmp_path):
             if seen in (1, 3):  # the first rank to get there
                 job.send_signal(signal.SIGUSR2)
     assert job.wait() == 0
-    for steps in steps_of(tmp_path):
-        assert 10 <= steps[0] <= 29 and steps[-1] <= 59 and len(steps) == steps[-1] - steps[0] + 1
+    for steps in steps_of(tmp_path):  # the rank that printed may be a step or two ahead of the other
+        assert 7 <= steps[0] <= 29 and steps[-1] <= 59 and len(steps) == steps[-1] - steps[0] + 1
 
 
 def test_every_second_step(tmp_path):
