@@ -54,6 +54,7 @@ _WIDEST = 0.12
 _LONGEST_LATENCY_S = 50e-6
 _HINT_ERROR = 0.5
 _LEAST_MODEL_ERROR = 0.02
+_EXPECTED_MISS = 0.004
 _INFERRED_ERROR = 0.05
 """More of it where forward and backward had to be inferred."""
 
@@ -290,16 +291,13 @@ def _missed(
         if not members.any():
             continue
         away = np.abs(residuals[members]) / free[members]
-        # Few rows say little about their own scale: a weak expectation counts as three more of them.
-        expected = 0.005 if group is Group.TIME else 0.01
 
-        def scale(
-            floor: float, away: Numbers = away, members: Numbers = members, expected: float = expected
-        ) -> float:
+        # Few rows say little about their own scale: a weak expectation counts as three more of them.
+        def scale(floor: float, away: Numbers = away, members: Numbers = members) -> float:
             each = np.concatenate(
                 [
                     away / np.hypot(statistical[members], floor),
-                    np.full(3, 0.6745 * expected / max(floor, 1e-6)),
+                    np.full(3, 0.6745 * _EXPECTED_MISS / max(floor, 1e-6)),
                 ]
             )
             return 1.4826 * float(np.median(each)) - 1.0

@@ -20,7 +20,7 @@ from .fitting import calibrate
 from .horovod import control_s
 from .lanes import crowded_lane_s_per_byte
 from .probe import LaneProbe, ProbeRow
-from .rows import probe_wait_s
+from .rows import SCHEDULING_S, probe_wait_s
 from .scenario import Scenario
 from .sites import Sites
 from .timeline import write_simulated_trace
@@ -56,9 +56,13 @@ def simulated_probe(
     sizes: Sequence[int] = PROBE_SIZES,
     rounds: int = 4,
     noise: float = 0.0,
+    hiccup_s: float = 0.0,
     seed: int = 0,
 ) -> LaneProbe:
-    """What a lane probe on the scenario's cluster would measure; `noise` is relative, of each repetition."""
+    """What a lane probe on the scenario's cluster would measure; `noise` is relative, of each repetition.
+
+    All repetitions of a row are up to `hiccup_s` longer or shorter together, as the scheduler and shapers make them.
+    """
     random = np.random.default_rng(seed)
     costs, cluster = scenario.parameters, scenario.cluster
     sites = Sites.of(cluster, costs.wire_efficiency)
@@ -75,11 +79,13 @@ def simulated_probe(
             lane_cpu_s = (
                 2 * (hosts - 1) / hosts * size * crowded_lane_s_per_byte(costs, aux, cluster.hosts[0].cores)
             )
+            lasts_s = around_s + alone_s(legs, sites, costs)
+            hiccup = min(hiccup_s, lasts_s / 2) * random.uniform(-1, 1)
             rows.append(
                 ProbeRow(
                     aux,
                     size,
-                    noisy(around_s + alone_s(legs, sites, costs), rounds),
+                    noisy(lasts_s + hiccup, rounds),
                     noisy(2 * size * costs.copy_s_per_byte)[0] if aux else None,
                     noisy(lane_cpu_s)[0] if aux else None,
                 )
@@ -91,7 +97,7 @@ def trial(scenario: Scenario, *, seed: int, steps: int = 20, noise: float = 0.02
     """Simulate, calibrate, compare: every identified parameter whose truth is known."""
     with tempfile.TemporaryDirectory(prefix="vsketchdlc-recovery-") as folder:
         trace = write_simulated_trace(scenario, Path(folder) / "trace", steps=steps, seed=seed, noise=noise)
-        probe = simulated_probe(scenario, noise=noise, seed=seed)
+        probe = simulated_probe(scenario, noise=noise, hiccup_s=SCHEDULING_S / 2, rounds=8, seed=seed)
         fitted = calibrate(trace, probe, cores=scenario.cluster.hosts[0].cores)
     return compared(scenario, fitted)
 

@@ -73,6 +73,7 @@ def _frame(
     shown = {mark.host for mark in run.marks}
     factors = np.exp(noise * random.standard_normal(len(run.marks)))
     marks = list(zip(run.marks, factors.tolist(), strict=True))
+    callbacks = np.random.default_rng(step)
     rows: list[tuple[Any, ...]] = []
     rank = 0
     for number, host in enumerate(scenario.cluster.hosts):
@@ -85,7 +86,11 @@ def _frame(
         for _ in range(host.ranks):
             late = rank == step % scenario.cluster.ranks
             for mark, factor in _one_update([pair for pair in mine if pair[0].lane is None]):
-                end_s = _noisy_end_s(mark, factor, late, noise, random) if noise else mark.end_s
+                end_s = mark.end_s
+                if noise and mark.kind is Kind.DONE:
+                    end_s += noise * scenario.parameters.tensor_s * callbacks.standard_normal()
+                elif noise:
+                    end_s = _noisy_end_s(mark, factor, late, noise, random)
                 process = number << 32 | _RANK_PROCESS + rank
                 rows.append((step, rank, host.name, process, *_cells(mark, begin_s, end_s)))
             rank += 1

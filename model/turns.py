@@ -21,12 +21,12 @@ from .step import simulate_step
 
 NAME = "stock_duplex"
 LEAST, MOST = 1.0, 2.2
-_AGREES = 0.02
-_HALVINGS = 6
+_AGREES = 0.03
+_HALVINGS = 8
 
 
 def with_turns_of_the_step(trace: Trace, seen: Observations, calibration: Calibration) -> Calibration:
-    """`calibration` with the share of turns that gives the recorded step time, where its own misses by over 2 %.
+    """`calibration` with the share of turns that gives the recorded step time, where its own misses by over 3 %.
 
     The interval then holds what the fit to single buckets had found, too. A trace with lanes says nothing about stock.
     """
