@@ -29,13 +29,17 @@ class Training:
         self._images = mx.nd.random.uniform(-1, 1, shape=(batch, 3, 224, 224))
         self._labels = mx.nd.zeros((batch,))
         self._loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-        self._net(self._images).wait_to_read()
         parameters = self._net.collect_params()
         hvd.broadcast_parameters(parameters, root_rank=0)
         self._trainer = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
         self._exchange = self._trainer._allreduce_grads
-        self.gradient_bytes = sum(4 * p.data().size for p in parameters.values() if p.grad_req != "null")
+        self._parameters = parameters
         self._vector: Any = None
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of all gradients; the shapes are known from the first step on."""
+        return sum(4 * p.data().size for p in self._parameters.values() if p.grad_req != "null")
 
     def step(self, exchange: bool) -> float:
         """Seconds of one step; without `exchange` every rank trains for itself."""
