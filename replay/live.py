@@ -26,6 +26,8 @@ from .live_plan import PLAN_VARIABLE, LivePlan, ReplayTensor
 
 WARM_UP_STEPS = 2
 WORKER = "vsketchdlc.replay.live_worker"
+HOROVOD_PREFIX = "horovod_allreduce."
+"""Horovod puts it before a name it is given: without it a replay's gradients are called as the recorded ones."""
 _BUSY_CORES = 0.2
 DTYPE_BYTES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1, "int8": 1, "int32": 4, "int64": 8}
 
@@ -56,7 +58,8 @@ def live_plan(workload: Workload, *, steps: int, compute: str, result: str, thre
                 f"gradient {tensor.name} is of type {tensor.dtype}; live replay has {', '.join(DTYPE_BYTES)}"
             )
         elements = max(1, tensor.bytes // DTYPE_BYTES[tensor.dtype])
-        tensors.append(ReplayTensor(tensor.name, elements, tensor.dtype, tensor.ready_s))
+        name = tensor.name.removeprefix(HOROVOD_PREFIX)
+        tensors.append(ReplayTensor(name, elements, tensor.dtype, tensor.ready_s))
     return LivePlan(
         tuple(tensors),
         _updates(workload),

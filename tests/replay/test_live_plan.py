@@ -1,5 +1,7 @@
 """What a live replay tells its ranks: whole, small enough for an environment variable, in the right order."""
 
+import dataclasses
+
 import pytest
 from vsketchdlc.errors import UserError
 from vsketchdlc.model.catalogue import catalogue_workload
@@ -49,3 +51,12 @@ def test_a_type_that_arrays_do_not_have_is_refused():
 def test_too_few_steps_are_refused():
     with pytest.raises(UserError, match="warm-up"):
         replay_live(workload(), ["mpirun"], steps=2)
+
+
+def test_a_gradient_is_called_as_in_the_recorded_run():
+    work = workload()
+    recorded = dataclasses.replace(work.tensors[0], name="horovod_allreduce.0")
+    plan = live_plan(
+        dataclasses.replace(work, tensors=(recorded, *work.tensors[1:])), steps=5, compute="sleep", result="r"
+    )
+    assert plan.tensors[0].name == "0"  # Horovod puts its prefix before it again

@@ -80,4 +80,4 @@ def test_other_hosts_spin_and_a_trial_without_the_script(lab_rights, leaves_noth
     traced = Trace.open(tmp_path / "trial")
     assert traced.step_times()["step"].nunique() == 5
     assert set(traced.events(columns=["kind"])["kind"]) >= {"forward", "backward", "allreduce", "update"}
-    assert [tensor.name for tensor in traced.meta.tensors] == ["t0", "t1", "t2", "t3"]
+    assert [tensor.name for tensor in traced.meta.tensors] == [f"horovod_allreduce.t{n}" for n in range(4)]
