@@ -74,7 +74,10 @@ def main() -> None:
     use = ctypes.CDLL(None).fasthvd_use_lanes
     counts = plan["lanes"]
     use(max(counts))
-    training.step(True), training.step(True), training.wire()
+    for _ in range(2):
+        training.step(True)
+    for _ in range(3):  # at its third coming a buffer is moved to huge pages
+        training.wire()
     for count in counts:
         use(count)
         training.step(True)  # connections, pages
