@@ -129,7 +129,7 @@ def test_a_slow_flow_gets_a_smaller_slice():
     with (
         Lab(LabSpec(hosts=2, nic_bits_per_s=1e9, flow_cap_bits_per_s=250e6)) as lab,
         started(
-            lab, "h0:1,h1:1", ("--aux", "4", "--threshold", "1MB", "--stats"), "steps", "40", "16"
+            lab, "h0:1,h1:1", ("--aux", "4", "--threshold", "1MB", "--stats"), "steps", "60", "16"
         ) as job,
     ):
         flows = sorted(lab.flows().items(), key=lambda item: item[1].sent_bytes)

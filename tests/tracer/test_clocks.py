@@ -57,6 +57,15 @@ def test_a_thousand_seconds_and_fifty_ppm_within_fifty_microseconds():
     assert np.abs(clock.to_reference(there) - true).max() < 50_000
 
 
+def test_a_short_run_whose_clocks_visibly_drift_is_aligned_too():
+    ours, theirs = synchronised(1, 4_000, 1.5, 10_000, 1e12, 80e-6)
+    clock = fit_clock(bounds_between([ours], [theirs]))
+    assert clock is not None
+    there = np.linspace(theirs.start_ns[0], theirs.end_ns[-1], 100).astype(np.int64)
+    true = (there - 1e12) / (1 + 80e-6)
+    assert np.abs(clock.to_reference(there) - true).max() < 50_000
+
+
 def test_no_rank_leaves_before_another_enters_after_alignment():
     ours, theirs = synchronised(2, 5000, 20.0, 30_000, -3e11, -20e-6)
     clock = fit_clock(bounds_between([ours], [theirs]))
