@@ -16,7 +16,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { VOTE_NO_MISMATCH = 1 };
+/* Of the second word of a ballot; a vote is the AND of all ranks'. */
+enum { VOTE_NO_MISMATCH = 1, VOTE_SAME_SHARES = 2 };
 
 /* Why a rank's lanes failed, told to all. */
 struct cause_card {
@@ -265,15 +266,18 @@ enum outcome lanes_allreduce(struct lanes *lanes, const void *send, void *recv, 
         return OUTCOME_DONE;
 #endif
     bool mismatch = mismatch_seen(lanes, used);
-    uint64_t ballot[2] = {good, mismatch ? 0 : VOTE_NO_MISMATCH};
+    uint32_t shares[LANES_MAX + 1] = {0};
+    bool new_shares = good == used && weights_propose(lanes, used, bytes, shares);
+    uint64_t ballot[2] = {good, (mismatch ? 0 : VOTE_NO_MISMATCH) | (new_shares ? 0 : VOTE_SAME_SHARES)};
     char silent[CAUSE_BYTES];
     if (!lanes->transport.vote(lanes->transport.context, ballot, lanes->settings.timeout_ns / 16 * 9, silent)) {
         tell_what_is_known(lanes, used, silent);
         return OUTCOME_BROKEN;
     }
     if (ballot[0] != used)
-        return go_on_with_fewer(lanes, used, ballot[0], ballot[1] == 0);
+        return go_on_with_fewer(lanes, used, ballot[0], !(ballot[1] & VOTE_NO_MISMATCH));
     if (bytes > 0) /* nothing need be mapped for an empty vector */
         memcpy(recv, lanes->result.at, bytes);
-    return weights_learn(lanes, used, bytes) ? OUTCOME_DONE : OUTCOME_BROKEN;
+    bool kept = ballot[1] & VOTE_SAME_SHARES || weights_take_over(lanes, shares);
+    return kept ? OUTCOME_DONE : OUTCOME_BROKEN;
 }

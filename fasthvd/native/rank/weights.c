@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small vectors say little about rates; an agreement costs one small gather. */
+/* Small vectors say little about rates. */
 enum { LARGE_BYTES = 4 << 20, EVERY = 6, LEAST_SHARE = SHARE_WHOLE / 256 };
 /* New shares must promise this much less time, twice in a row: what is noise today is noise tomorrow. */
 static const double GAIN = 0.92;
@@ -60,35 +60,35 @@ static double propose(const struct weights *weights, const double cost[LANES_MAX
     return SHARE_WHOLE / sum / now;
 }
 
-/* Rank 0's opinion: its lanes' times are the rings' times, hence every host's. */
-static void decide(struct lanes *lanes, struct weights *weights, uint32_t edges[LANES_MAX + 1])
+/* Rank 0's opinion: its lanes' times are the rings' times, hence every host's. New shares must look better twice in a row. */
+static bool decide(struct lanes *lanes, struct weights *weights, uint32_t edges[LANES_MAX + 1])
 {
     double cost[LANES_MAX];
     int n = __builtin_popcountll(weights->used);
-    uint32_t proposal[LANES_MAX + 1];
-    memcpy(edges, weights->edges, sizeof weights->edges);
-    if (!measure(lanes, weights, cost) || propose(weights, cost, n, proposal) > GAIN) {
+    if (!measure(lanes, weights, cost) || propose(weights, cost, n, edges) > GAIN) {
         weights->promising = false;
-        return;
+        return false;
     }
-    if (weights->promising)
-        memcpy(edges, proposal, sizeof(uint32_t) * (size_t)(n + 1));
     weights->promising = !weights->promising;
+    return !weights->promising;
 }
 
-bool weights_learn(struct lanes *lanes, uint64_t used, uint64_t bytes)
+bool weights_propose(struct lanes *lanes, uint64_t used, uint64_t bytes, uint32_t edges[LANES_MAX + 1])
 {
     struct weights *weights = &lanes->weights;
-    if (bytes < LARGE_BYTES || lanes->hosts == 1 || __builtin_popcountll(used) < 2 || ++weights->large % EVERY != 0)
-        return true;
-    uint32_t mine[LANES_MAX + 1];
-    memcpy(mine, weights->edges, sizeof mine);
-    if (lanes->transport.rank == 0)
-        decide(lanes, weights, mine);
+    memset(edges, 0, sizeof weights->edges);
+    if (lanes->transport.rank != 0 || bytes < LARGE_BYTES || lanes->hosts == 1 || __builtin_popcountll(used) < 2 ||
+        ++weights->large % EVERY != 0)
+        return false;
+    return decide(lanes, weights, edges);
+}
+
+bool weights_take_over(struct lanes *lanes, const uint32_t edges[LANES_MAX + 1])
+{
     uint32_t(*all)[LANES_MAX + 1] = calloc((size_t)lanes->transport.size, sizeof *all);
-    bool good = all != NULL && lanes->transport.gather(lanes->transport.context, mine, sizeof mine, all);
+    bool good = all != NULL && lanes->transport.gather(lanes->transport.context, edges, sizeof *all, all);
     if (good)
-        memcpy(weights->edges, all[0], sizeof weights->edges);
+        memcpy(lanes->weights.edges, all[0], sizeof lanes->weights.edges);
     free(all);
     return good;
 }
