@@ -141,7 +141,9 @@ def fit_clock(bounds: Bounds) -> Clock | None:
     if span < SHORT_NS:
         floor, ceiling = -float(lows.min()), float(highs.min())
         if floor <= ceiling:  # else the clocks drift so much that even a short run shows it
-            return Clock(base + round((floor + ceiling) / 2), 0.0, middle, max(1, round((ceiling - floor) / 2)))
+            return Clock(
+                base + round((floor + ceiling) / 2), 0.0, middle, max(1, round((ceiling - floor) / 2))
+            )
     slope, widest = 0.0, np.zeros(3)
     for _ in range(2):  # which bound of a stretch is the strictest depends on the drift within it
         low = _strictest(bounds.low_at_ns - middle, lows, -slope)
