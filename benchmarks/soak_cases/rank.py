@@ -179,6 +179,7 @@ class Soak:
                 warm_states.setdefault(len(state.lanes), state)
         after = State()
         before = warm_states.get(len(after.lanes), after)
+        self.world.Barrier()  # a leader that frees its communicators ends lanes that others still count
         for member in self.members[1:]:
             member.comm.Free()
         at_end = State()

@@ -47,13 +47,22 @@ bool communicators_start(const struct settings *settings, const uint32_t *hosts_
     return communicators.started;
 }
 
+/* Without memory on one rank only, that rank would decide otherwise than those that wait for it: a wrong pairing. */
+static int *ranks_room(int size)
+{
+    int *room = calloc((size_t)size, sizeof *room);
+    if (room == NULL)
+        abort();
+    return room;
+}
+
 /* The ranks of `comm` as ranks of COMM_WORLD; false when one is of another world (MPI_Comm_spawn). */
 static bool world_ranks(mpi_handle comm, int size, int *ranks)
 {
     const struct mpi *mpi = mpi_library();
     mpi_handle group = 0, world = 0;
-    int *own = calloc((size_t)size, sizeof *own);
-    bool good = own != NULL && mpi->group(comm, &group) == MPI_SUCCESS_ && mpi->group(mpi->world, &world) == MPI_SUCCESS_;
+    int *own = ranks_room(size);
+    bool good = mpi->group(comm, &group) == MPI_SUCCESS_ && mpi->group(mpi->world, &world) == MPI_SUCCESS_;
     for (int i = 0; good && i < size; i++)
         own[i] = i;
     good = good && mpi->translate(group, size, own, world, ranks) == MPI_SUCCESS_;
@@ -75,8 +84,8 @@ static void look_at(mpi_handle comm, struct communicator *known)
     int between = 1, size = 0, like_world = -1;
     if (mpi->test_inter(comm, &between) != MPI_SUCCESS_ || between || mpi->size(comm, &size) != MPI_SUCCESS_ || size < 2)
         return;
-    int *ranks = calloc((size_t)size, sizeof *ranks);
-    if (ranks != NULL && world_ranks(comm, size, ranks) && mpi->compare(comm, mpi->world, &like_world) == MPI_SUCCESS_) {
+    int *ranks = ranks_room(size);
+    if (world_ranks(comm, size, ranks) && mpi->compare(comm, mpi->world, &like_world) == MPI_SUCCESS_) {
         known->is_world = known->suits = like_world == MPI_IDENT_ || like_world == MPI_CONGRUENT_;
         known->number = 2166136261u;
         for (int i = 0; i < size; i++) {
