@@ -191,8 +191,8 @@ def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float
     total = 0.0
     for leg in legs:
         total += leg.latency_s
-        if total < busy_s and sites.saturated_by(1.0):
-            total += leg.wakes * parameters.busy_wait_s
+        if total < busy_s:
+            total += leg.wakes * sites.turns_before(1.0) * parameters.busy_wait_s
         if leg.activity is None or leg.activity.amount <= 0:
             continue
         left = leg.activity.amount

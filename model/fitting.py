@@ -72,6 +72,11 @@ class _Place:
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
 
+    @property
+    def sites(self) -> Sites:
+        """Its cores; the network is not known yet."""
+        return Sites.of(Cluster.star(self.hosts, self.ranks_per_host, cores=self.cores), 1.0)
+
 
 def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | None = None) -> Calibration:
     """Fit a `Calibration` from a traced run and an optional lane probe.
@@ -174,7 +179,8 @@ def _direct_costs(seen: Observations, place: _Place, cycle_s: float) -> dict[str
         # Beside a busy core a cycle lasts as long as its thread waits for its turn; else it sleeps its time.
         excess = seen.control_period_s - cycle_s
         put("cycle_slack_s", excess[excess < 0.5e-3], "cycles during forward passes")
-        put("busy_wait_s", excess[excess >= 0.5e-3] / rounds, "cycles during forward passes")
+        turns = max(1.0, place.sites.turns_before(1.0))
+        put("busy_wait_s", excess[excess >= 0.5e-3] / rounds / turns, "cycles during forward passes")
     return found
 
 

@@ -13,6 +13,7 @@ from .fusion import DEFAULT_THRESHOLD_BYTES
 from .horovod import DEFAULT_CYCLE_S
 from .lanes import DEFAULT_CHUNK_BYTES, DEFAULT_LANE_THRESHOLD_BYTES, MAX_AUX
 from .parameters import Parameters
+from .sites import Sites
 from .workload import Workload
 
 PART_OF_A_CORE = 0.75
@@ -20,6 +21,11 @@ TURNS_ON_PARTS_OF_A_CORE = 1.6
 """The least `stock_duplex` there: ranks begin further apart where compute and Horovod's thread wait for one core's turn.
 
 Seen in the runs of `validate`: 1.5 to 1.7 on half cores, for calibrations on whole cores that had 1.2 to 1.5.
+"""
+WORTH_OF_PARTS_OF_A_CORE = 0.92
+"""What CPU time is worth there beside whole cores: another host's job leaves its own data in the caches.
+
+Seen on half cores: compute took 5 to 12 % more CPU seconds, the lanes 5 to 25 %.
 """
 
 
@@ -52,14 +58,24 @@ class Scenario:
             raise UserError(f"chunk is {self.chunk_bytes} bytes; it must lie between 1 KiB and 1 GiB")
 
     @property
-    def parameters(self) -> Parameters:
-        """The calibration's costs; where hosts have less of a core than calibrated with, stock MPI takes turns more often."""
-        costs = self.calibration.parameters
-        if not self.calibration.hosts or costs.stock_duplex >= TURNS_ON_PARTS_OF_A_CORE:
-            return costs
+    def on_parts_of_a_core(self) -> bool:
+        """Whether a host has less than a core, and less than the calibration had."""
         least = min(host.cores * host.speed for host in self.cluster.hosts)
-        part = least < PART_OF_A_CORE and self.calibration.cores > least
-        return costs.replaced(stock_duplex=TURNS_ON_PARTS_OF_A_CORE) if part else costs
+        return bool(self.calibration.hosts) and least < PART_OF_A_CORE and self.calibration.cores > least
+
+    @property
+    def parameters(self) -> Parameters:
+        """The calibration's costs; on parts of a core stock MPI takes turns more often."""
+        costs = self.calibration.parameters
+        if not self.on_parts_of_a_core or costs.stock_duplex >= TURNS_ON_PARTS_OF_A_CORE:
+            return costs
+        return costs.replaced(stock_duplex=TURNS_ON_PARTS_OF_A_CORE)
+
+    @property
+    def sites(self) -> Sites:
+        """The cluster's resources; CPU time on parts of a core is worth less."""
+        sites = Sites.of(self.cluster, self.parameters.wire_efficiency)
+        return sites.with_cores_worth(WORTH_OF_PARTS_OF_A_CORE) if self.on_parts_of_a_core else sites
 
     def replaced(self, **values: object) -> Scenario:
         """A copy with some fields changed."""

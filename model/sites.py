@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cluster import Cluster, Host
 
@@ -51,6 +51,12 @@ class Sites:
         limited = [host for host in hosts if math.isfinite(host.memory_bytes_per_s)]
         capacity.update({memory_of(host.name): host.memory_bytes_per_s for host in limited})
         return cls(cluster, hosts, capacity, cluster.flow_bytes_per_s(wire_efficiency), wire_efficiency)
+
+    def with_cores_worth(self, factor: float) -> Sites:
+        """The same where `factor` of a core second does the work of one."""
+        cores = {cpu_of(host.name) for host in self.hosts}
+        capacity = {name: rate * factor if name in cores else rate for name, rate in self.capacity.items()}
+        return replace(self, capacity=capacity)
 
     def lane_bytes_per_s(self, lane: int) -> float:
         """Payload rate of the connections of one lane, which may be slower than others."""
@@ -101,6 +107,18 @@ class Sites:
     def saturated_by(self, threads_per_rank: float) -> bool:
         """Do that many busy threads a rank leave no core idle on some host?"""
         return any(threads_per_rank * host.ranks > host.cores - 0.5 for host in self.hosts)
+
+    def turns_before(self, threads_per_rank: float) -> float:
+        """Turns of other threads that Horovod's thread waits for when it wakes, on the most crowded host; one is ``busy_wait_s``.
+
+        A core that several ranks share is also shared by the Horovod threads of the others. Of a slower core a turn
+        lasts longer. 0 where a core is idle.
+        """
+        if not self.saturated_by(threads_per_rank):
+            return 0.0
+        return max(
+            max(1.0, (threads_per_rank + 1) * host.ranks / host.cores - 1) / host.speed for host in self.hosts
+        )
 
     @property
     def slowest(self) -> float:

@@ -10,7 +10,6 @@ import simpy
 from ..tracer.schema import Kind
 from .fluid import Fluid
 from .scenario import Scenario
-from .sites import Sites
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class World:
         self.scenario = scenario
         self.workload = scenario.workload
         self.costs = scenario.parameters
-        self.sites = Sites.of(scenario.cluster, self.costs.wire_efficiency)
+        self.sites = scenario.sites
         self.env = simpy.Environment()
         self.fluid = Fluid(self.env, self.sites.capacity)
         self.record = record
@@ -43,11 +42,11 @@ class World:
         self.origin_s = 0.0
         self.computing = 0
         threads = self.workload.cpu_share if self.workload.device == "cpu" else 0.0
-        self._saturates = threads > 0 and self.sites.saturated_by(threads)
+        self._turns = self.sites.turns_before(threads) if threads > 0 else 0.0
 
     def waking_s(self, times: int) -> float:
         """Seconds that Horovod's threads wait for a core when they wake `times` times from now on."""
-        return times * self.costs.busy_wait_s if self._saturates and self.computing else 0.0
+        return times * self._turns * self.costs.busy_wait_s if self.computing else 0.0
 
     def mark(self, kind: Kind, host: str, start_s: float, end_s: float | None = None, **fields: Any) -> None:
         """Note an interval of one host that ends now, or at `end_s`."""
