@@ -77,6 +77,12 @@ def _within(value: float, what: str, low: float, high: float) -> float:
     return value
 
 
+def _yes_or_no(text: str) -> float:
+    if text.strip() not in ("yes", "no"):
+        raise UserError(f"fp16 '{text}' is neither yes nor no; write --fp16 yes, or --fp16 no,yes for both")
+    return float(text.strip() == "yes")
+
+
 def _flow_cap(text: str) -> float:
     if text.strip() in ("none", "inf"):
         return math.inf
@@ -99,6 +105,7 @@ READERS: dict[str, Reader] = {
         parse_bytes(text, "MiB", "fusion threshold"), "fusion threshold in bytes", 0, 2**40
     ),
     "cycle_s": lambda text: _within(parse_seconds(text, "ms", "cycle time"), "cycle time in s", 0.0, 10.0),
+    "fp16": _yes_or_no,
 }
 
 
@@ -174,23 +181,22 @@ class Setting:
 def settings_of(
     axes: Mapping[str, Sequence[float]],
     *,
-    fp16: bool = False,
     hosts_per_rack: int = 16,
     cluster_file: str | None = None,
     model: str = "",
 ) -> list[Setting]:
     """The product of the axes, each named as a field of `Setting`; the last axes vary fastest."""
-    names = [name for name in Setting.__dataclass_fields__ if name in READERS]
-    whole_numbers = {"hosts", "ranks_per_host", "batch", "fusion_bytes"}
+    names = [name for name in Setting.__dataclass_fields__ if name in axes]
+    kinds: dict[str, Callable[[float], float]] = {
+        **dict.fromkeys(("hosts", "ranks_per_host", "batch", "fusion_bytes"), int),
+        "fp16": bool,
+    }
     settings = []
     for row in itertools.product(*(axes[name] for name in names)):
         values: dict[str, Any] = {
-            name: int(value) if name in whole_numbers else value
-            for name, value in zip(names, row, strict=True)
+            name: kinds.get(name, float)(value) for name, value in zip(names, row, strict=True)
         }
         settings.append(
-            Setting(
-                **values, fp16=fp16, hosts_per_rack=hosts_per_rack, cluster_file=cluster_file, model=model
-            )
+            Setting(**values, hosts_per_rack=hosts_per_rack, cluster_file=cluster_file, model=model)
         )
     return settings

@@ -18,6 +18,7 @@ import pandas as pd
 from ..errors import UserError
 from ..tracer.schema import Kind
 from ..tracer.trace import Trace
+from .control_calls import control_calls_s
 from .inferred_marks import has_marks, whole_steps, with_marks
 from .workload import PushTimes
 
@@ -99,6 +100,7 @@ def observe(trace: Trace) -> Observations:
         raise UserError(
             f"{trace.path} holds {len(wanted)} whole steps after the first; record at least 4 steps"
         )
+    control_s = control_calls_s(events, [int(step) for step in wanted])
     events = events[events["step"].isin(wanted)]
     events = events.assign(seconds=(events["t_end_ns"] - events["t_start_ns"]) * _NS)
     steps, anchors = _steps(events, whole[whole["step"].isin(wanted)])
@@ -109,7 +111,7 @@ def observe(trace: Trace) -> Observations:
         ready=_ready(events, anchors),
         buckets=_buckets(events, anchors, _aligned(trace)),
         fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
-        control_s=_control(events),
+        control_s=control_s,
         control_period_s=_control_period(events, anchors),
         runs_ahead=_runs_ahead(events, anchors),
         own_variation=_own_variation(anchors),
@@ -247,16 +249,6 @@ def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
         table["seconds"] = ((table["last_end_ns"] - table["last_start_ns"]) * _NS).clip(lower=1e-6)
     table["busy_s"] = table[["busy_s", "seconds"]].min(axis=1)
     return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "start_s"]]
-
-
-def _control(events: pd.DataFrame) -> Numbers:
-    """Durations of control calls as the last rank to arrive sees them: the n-th call of a step is the same on all."""
-    calls = events[(events["kind"] == Kind.NEGOTIATE.value) & events["tensor"].isna()].sort_values(
-        "t_start_ns"
-    )
-    number = calls.groupby(["step", "rank"]).cumcount()
-    quickest = calls.groupby([calls["step"], number])["seconds"].agg(["min", "size"])
-    return np.asarray(quickest.loc[quickest["size"] == quickest["size"].max(), "min"], dtype=float)
 
 
 def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:

@@ -26,6 +26,7 @@ _LABELS = {
     "batch": "batch",
     "fusion_bytes": "fusion threshold, B",
     "cycle_s": "cycle time, s",
+    "fp16": "fp16",
 }
 
 
@@ -46,6 +47,8 @@ def shown(name: str, value: float | str) -> str:
     """A value with its unit."""
     if isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return format_bits_per_s(value) if name.endswith("bits_per_s") else f"{value:g}"
 
 

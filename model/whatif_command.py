@@ -47,7 +47,9 @@ def whatif_command(
     cluster: Annotated[
         Path | None, typer.Option("--cluster", help="TOML file with hosts, switches, links.")
     ] = None,
-    fp16: Annotated[bool, typer.Option("--fp16", help="Gradients as fp16: half the bytes.")] = False,
+    fp16: Annotated[
+        str | None, typer.Option("--fp16", help="Gradients as fp16, half the bytes: yes, no or no,yes.")
+    ] = None,
     best: Annotated[
         str | None, typer.Option("--best", help="Show only the best value of AXIS (aux, nic ...).")
     ] = None,
@@ -108,6 +110,7 @@ def whatif_command(
         "batch": batch,
         "fusion_bytes": fusion,
         "cycle_s": cycle,
+        "fp16": fp16,
     }
     if cluster is not None:
         _only_the_file(texts)
@@ -115,7 +118,6 @@ def whatif_command(
     for name, work in works.items():
         settings += settings_of(
             _axes(texts, work, costs, knobs, cluster),
-            fp16=fp16,
             hosts_per_rack=hosts_per_rack,
             cluster_file=str(cluster) if cluster else None,
             model=name if several else "",
@@ -176,6 +178,7 @@ def _axes(
         "batch": work.batch_per_rank,
         "fusion_bytes": knobs.get("fusion_bytes", DEFAULT_THRESHOLD_BYTES),
         "cycle_s": knobs.get("cycle_s", DEFAULT_CYCLE_S),
+        "fp16": 0.0,
     }
     return {
         name: [default]

@@ -34,6 +34,7 @@ _CELLS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "batch": ("batch", str),
     "fusion_bytes": ("fusion", format_bytes),
     "cycle_s": ("cycle", format_seconds),
+    "fp16": ("fp16", lambda value: "yes" if value else "no"),
     "aux": ("aux", str),
     "step_s": ("step", format_seconds),
     "samples_per_s": ("samples/s", lambda value: f"{value:.4g}"),
@@ -52,6 +53,7 @@ _AXES = {
     "fusion-mb": "fusion_bytes",
     "cycle-ms": "cycle_s",
     "oversubscription": "oversubscription",
+    "fp16": "fp16",
 }
 
 
@@ -173,6 +175,8 @@ def _place(setting: Setting) -> str:
         words += f", core speed {setting.core_speed:g}"
     if setting.oversubscription > 1:
         words += f", {setting.oversubscription:g}:1 oversubscribed"
+    if setting.fp16:
+        words += ", gradients as fp16"
     return words
 
 

@@ -170,10 +170,22 @@ def test_racks_fp16_and_slow_cores_change_the_answer(command):
         return answer["settings"][0]["predicted"][0]["step_s"]
 
     plain = step()
-    assert step("--fp16") < 0.75 * plain
+    assert step("--fp16", "yes") < 0.75 * plain
     assert step("--core-speed", "0.25") > 1.1 * plain
     assert step("--oversubscription", "8", "--hosts-per-rack", "2") > 1.2 * plain
     assert step("--batch", "128") > plain
+
+
+def test_fp16_is_an_axis_like_the_others(command):
+    words = ("whatif", "--model", "vgg16", "--aux", "0", "--nic", "10", "--hosts", "4")
+    status, out, _ = command(*words, "--fp16", "no,yes", "--json", "-")
+    settings = json.loads(out)["settings"]
+    assert status == 0 and [setting["fp16"] for setting in settings] == [False, True]
+    half, full = (setting["predicted"][0]["step_s"] for setting in reversed(settings))
+    assert half < 0.75 * full
+    assert "gradients as fp16" in command(*words, "--fp16", "yes")[1]
+    status, _, err = command(*words, "--fp16", "maybe")
+    assert status == 2 and "neither yes nor no" in err
 
 
 def test_a_sweep_answers_from_its_folder(command, tmp_path):
