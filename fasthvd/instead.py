@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UserError
-from ..tracer.launcher import RankEnvironment, end
+from ..tracer.launcher import RankEnvironment, end, ends_with_us
 
 HOOK_FOLDER = Path(__file__).parent / "hook"
 INSTEAD_VARIABLE = "FASTHVD_INSTEAD"
@@ -29,7 +29,9 @@ def run_bounded(command: list[str], environment: Mapping[str, str], limit_s: flo
     Raises UserError naming `what` when it does not end, or cannot be started.
     """
     try:
-        process = subprocess.Popen(command, env=environment, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, stdout=sys.stderr, stdin=subprocess.DEVNULL, preexec_fn=ends_with_us()
+        )
     except OSError as error:
         raise UserError(f"cannot start '{command[0]}': {error.strerror}") from None
     try:

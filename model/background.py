@@ -5,7 +5,6 @@ They act as one because each of their cycles is a barrier over all ranks (refere
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import simpy
 
 from ..tracer.schema import Kind
-from .collectives import Leg, RingShape, lane_legs, rank_work, stock_legs
+from .collectives import Leg, RingShape, fusion_copy, lane_legs, stock_legs
 from .fluid import Activity, Running
 from .fusion import fuse, rounded_threshold
 from .horovod import CycleClock, control_s, negotiation_s
@@ -24,9 +23,6 @@ from .workload import GradientTensor
 from .world import World
 
 Process = Generator[simpy.Event, Any, None]
-_SLICE_S = 3e-3
-"""Linux's usual time slice: a thread that was waiting is not preempted before."""
-_UNSHARED = 50.0
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ class Background:
         yield self.env.timeout(costs.bucket_s)
         if len(bucket) > 1 and not free:
             copy_start_s = self.env.now
-            yield world.fluid.start(self._burst("fuse_in", copy_s, 2 * nbytes))
+            yield world.fluid.start(fusion_copy("fuse_in", copy_s, world.sites, 2 * nbytes))
             world.mark_all(Kind.FUSE_IN, copy_start_s, **about)
         allreduce_s = self.env.now
         noise = self.noise[number] if number < len(self.noise) else 1.0
@@ -148,7 +144,7 @@ class Background:
         reduced_s = self.env.now
         world.mark_all(Kind.ALLREDUCE, allreduce_s, **about)
         if len(bucket) > 1 and not free:
-            yield world.fluid.start(self._burst("fuse_out", copy_s, 2 * nbytes))
+            yield world.fluid.start(fusion_copy("fuse_out", copy_s, world.sites, 2 * nbytes))
             world.mark_all(Kind.FUSE_OUT, reduced_s, **about)
         ready_s = max(self.ready_s[tensor.name] for tensor in bucket)
         end_s = self.env.now + costs.tensor_s * len(bucket)
@@ -167,11 +163,6 @@ class Background:
                 bucket=number,
                 bytes=tensor.bytes,
             )
-
-    def _burst(self, name: str, core_s: float, memory_bytes: float) -> Activity:
-        """Work of Horovod's thread; what fits into one time slice after a wait runs without sharing its core."""
-        work = rank_work(name, core_s, self.world.sites, memory_bytes)
-        return work if core_s > _SLICE_S else dataclasses.replace(work, weight=_UNSHARED)
 
     def _legs(self, nbytes: int, bucket: Sequence[GradientTensor]) -> list[Leg]:
         world, scenario = self.world, self.world.scenario

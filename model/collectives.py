@@ -7,7 +7,7 @@ Lanes: copy in, the ring as one activity with k threads and k flows, copy out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import openmpi
 from .fluid import Activity
@@ -16,6 +16,11 @@ from .maxmin import Demand, max_min_rates
 from .parameters import Parameters
 from .sites import Sites, cpu_of, merged, thread_bound
 
+_SLICE_S = 3e-3
+"""Linux's usual time slice: a thread that was waiting is not preempted before."""
+_UNSHARED = 50.0
+_ROUNDING = 1e-9
+_LEAST_SHARE = 1e-6
 _LANE_MEMORY = 3.5
 """Bytes read or written a wire byte: out of and into socket buffers, and the addition in half of the rounds."""
 
@@ -178,40 +183,83 @@ def rank_work(name: str, core_s: float, sites: Sites, memory_bytes: float = 0.0)
     return Activity(name, amount=core_s, needs=needs, bound=sites.slowest)
 
 
+def fusion_copy(name: str, core_s: float, sites: Sites, memory_bytes: float) -> Activity:
+    """A copy into or out of the fusion buffer; what fits into one time slice after a wait runs without sharing its core."""
+    work = rank_work(name, core_s, sites, memory_bytes)
+    return work if core_s > _SLICE_S else replace(work, weight=_UNSHARED)
+
+
 def _thread_weight(core_s_per_unit: float, threads: int = 1) -> float:
     """Weight that makes fair shares equal in core seconds a thread: what a fair scheduler gives."""
     return threads / core_s_per_unit if core_s_per_unit > 0 else 1.0
 
 
-def alone_s(legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float = 0.0) -> float:
-    """Seconds the legs take when one compute thread a rank runs beside them for the first `busy_s` seconds.
+@dataclass
+class _Compute:
+    """What one compute thread a rank still does: `backward_s` seconds as recorded, then `update_s` core seconds."""
+
+    backward_s: float
+    update_s: float
+
+    @property
+    def runs(self) -> bool:
+        return self.backward_s > 0 or self.update_s > 0
+
+    def lasts_s(self, share: float) -> float:
+        """Seconds until it is done with `share` of a core."""
+        return self.backward_s + self.update_s / share
+
+    def goes_on(self, seconds: float, share: float) -> None:
+        """`seconds` with `share` of a core pass."""
+        updating_s = max(0.0, seconds - self.backward_s)
+        self.backward_s = max(0.0, self.backward_s - seconds)
+        self.update_s = max(0.0, self.update_s - share * updating_s)
+
+
+def alone_s(
+    legs: list[Leg], sites: Sites, parameters: Parameters, busy_s: float = 0.0, update_s: float = 0.0
+) -> float:
+    """Seconds the legs take when one compute thread a rank runs beside them: first for `busy_s` seconds of the backward
+    pass, then for weight updates that take `update_s` where nothing else runs.
 
     The closed form of what the simulator finds when nothing else starts or ends in between.
     """
     total = 0.0
+    compute = _Compute(busy_s, update_s * min(1.0, *(host.cores / host.ranks for host in sites.hosts)))
     for leg in legs:
-        total += leg.latency_s
-        if total < busy_s:
-            total += leg.wakes * sites.turns_before(1.0) * parameters.busy_wait_s
+        waits = leg.wakes * sites.turns_before(1.0) if compute.runs else 0.0
+        latency_s = leg.latency_s + waits * parameters.busy_wait_s
+        compute.goes_on(latency_s, 1.0)
+        total += latency_s
         if leg.activity is None or leg.activity.amount <= 0:
             continue
         left = leg.activity.amount
-        if total < busy_s:
-            rate = _rate(leg, leg.activity, sites, parameters, busy=True)
-            if left <= rate * (busy_s - total):
-                total += left / rate
-                continue
-            left -= rate * (busy_s - total)
-            total = busy_s
-        total += left / _rate(leg, leg.activity, sites, parameters, busy=False)
+        if compute.runs:
+            rate, share = _rates_beside_compute(leg, leg.activity, sites, parameters)
+            span_s = min(left / rate, compute.lasts_s(share))
+            compute.goes_on(span_s, share)
+            total += span_s
+            left = max(0.0, left - rate * span_s)
+        if left > _ROUNDING * leg.activity.amount:
+            total += left / max_min_rates(_demands(leg, leg.activity, sites, parameters), sites.capacity)[0]
     return total
 
 
-def _rate(leg: Leg, activity: Activity, sites: Sites, parameters: Parameters, *, busy: bool) -> float:
+def _rates_beside_compute(
+    leg: Leg, activity: Activity, sites: Sites, parameters: Parameters
+) -> tuple[float, float]:
+    """Rate of `activity`, and the share of a core that compute gets where it gets least."""
+    compute = [Demand({cpu_of(host.name): float(host.ranks)}, 1.0) for host in sites.hosts]
+    rates = max_min_rates([*_demands(leg, activity, sites, parameters), *compute], sites.capacity)
+    return rates[0], max(min(rates[-len(compute) :]), _LEAST_SHARE)
+
+
+def _demands(leg: Leg, activity: Activity, sites: Sites, parameters: Parameters) -> list[Demand]:
+    """The activity, and the polling of the ranks' threads."""
     demands = [Demand(activity.needs, activity.bound, activity.weight)]
-    for host in sites.hosts:
-        if leg.spins:
-            demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0, parameters.spin_weight))
-        if busy:
-            demands.append(Demand({cpu_of(host.name): float(host.ranks)}, 1.0))
-    return max_min_rates(demands, sites.capacity)[0]
+    if leg.spins:
+        demands += [
+            Demand({cpu_of(host.name): float(host.ranks)}, 1.0, parameters.spin_weight)
+            for host in sites.hosts
+        ]
+    return demands

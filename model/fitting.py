@@ -28,7 +28,7 @@ from .openmpi import control_rounds
 from .parameters import INFO, Parameters
 from .probe import LaneProbe
 from .recorded import knobs, recorded_scenario
-from .rows import Group, Numbers, Row, pooled, probe_rows, traced_rows
+from .rows import LEAST_FUSION_BYTES, Group, Numbers, Row, pooled, probe_rows, traced_rows
 from .sites import Sites
 from .step import simulate_step
 from .turns import with_turns_of_the_step
@@ -102,7 +102,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
     rows = traced_rows(seen, settings["aux"])
     if probe is not None:
         rows += probe_rows(probe, place.ranks, trace_is_stock=settings["aux"] == 0)
-    fit = _fit(pooled(rows), place, direct, _network_guess(seen, probe, place))
+    fit = _fit(pooled(rows), place, direct, _network_guess(seen, probe, place), _copy_guess(seen))
     entries = {**direct, **fit.entries}
     for name, info in INFO.items():
         if name not in entries:
@@ -197,12 +197,19 @@ class _Problem:
     """The least-squares problem over the logarithms of the fitted parameters."""
 
     def __init__(
-        self, rows: Sequence[Row], place: _Place, direct: dict[str, Fitted], network: Sequence[float]
+        self,
+        rows: Sequence[Row],
+        place: _Place,
+        direct: dict[str, Fitted],
+        network: Sequence[float],
+        copy_s_per_byte: float | None,
     ) -> None:
         self.rows = rows
         self.place = place
         self.names = [*_FITTED, *_NETWORK]
         self.base = Parameters(**{name: entry.value for name, entry in direct.items()})
+        if copy_s_per_byte is not None:
+            self.base = self.base.replaced(copy_s_per_byte=copy_s_per_byte, fuse_s_per_byte=copy_s_per_byte)
         starts = [float(getattr(self.base, name)) for name in _FITTED] + list(network)
         factors = [INFO[name].factor for name in _FITTED] + [_NETWORK_FACTOR] * len(_NETWORK)
         self.priors = np.log(np.array(starts))
@@ -250,8 +257,14 @@ class _Problem:
         )
 
 
-def _fit(rows: Sequence[Row], place: _Place, direct: dict[str, Fitted], network: Sequence[float]) -> _Fit:
-    problem = _Problem(rows, place, direct, network)
+def _fit(
+    rows: Sequence[Row],
+    place: _Place,
+    direct: dict[str, Fitted],
+    network: Sequence[float],
+    copy_s_per_byte: float | None,
+) -> _Fit:
+    problem = _Problem(rows, place, direct, network, copy_s_per_byte)
     statistical = np.array([row.error for row in rows])
     errors = np.hypot(statistical, _first_errors(rows))
     # Which limit binds where (cap, NIC, cores) makes kinks: start from several flow caps, keep the best.
@@ -331,6 +344,16 @@ def _as_fit(problem: _Problem, vector: Numbers, covariance: Numbers, floors: Num
         )
     timed = [floor for row, floor in zip(problem.rows, floors, strict=True) if row.group is Group.TIME]
     return _Fit(entries, problem.names, covariance, residuals, max([_LEAST_MODEL_ERROR, *timed]))
+
+
+def _copy_guess(seen: Observations) -> float | None:
+    """Where the search for the costs of copies starts: what fusion copies take a byte beside nothing else.
+
+    Copies for the lanes are no other work, and a trace alone does not show them apart.
+    """
+    alone = seen.fuse[(seen.fuse["busy_s"] <= 0) & (seen.fuse["update_s"] <= 0)]
+    alone = alone[(alone["bytes"] >= LEAST_FUSION_BYTES) & (alone["seconds"] > 0)]
+    return float((alone["seconds"] / alone["bytes"]).median()) if len(alone) else None
 
 
 def _network_guess(seen: Observations, probe: LaneProbe | None, place: _Place) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from ..tracer.schema import Kind
 from ..tracer.trace import Trace
 from .control_calls import control_calls_s
 from .inferred_marks import has_marks, whole_steps, with_marks
+from .update_work import update_work_s
 from .workload import PushTimes
 
 Numbers = npt.NDArray[np.float64]
@@ -36,8 +37,8 @@ class Observations:
     ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
-    ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass),
-    start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
+    ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass), update_s (core
+    seconds of updates then still to do), start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
     ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
     ``own_variation``: relative sigma of a rank's compute around that of all ranks in the same step.
@@ -227,12 +228,19 @@ def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aligned: bool) -> pd.D
 
 
 def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd.DataFrame:
-    """Work on buckets, one row a rank: bytes, seconds, seconds of it beside the rank's backward pass."""
-    calls = events[events["kind"].isin([kind.value for kind in kinds]) & events["bucket"].notna()].merge(
+    """Work on buckets, one row a rank: bytes, seconds, and what compute the rank does beside it."""
+    of_buckets = events[events["bucket"].notna()]
+    reduced = of_buckets[of_buckets["kind"] == Kind.ALLREDUCE.value]
+    calls = of_buckets[of_buckets["kind"].isin([kind.value for kind in kinds])].merge(
         anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
     )
     within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
-    return calls.assign(busy_s=within * _NS, start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS)
+    updates_s = update_work_s(calls, reduced, anchors).where(calls["kind"] != Kind.FUSE_OUT.value, 0.0)
+    return calls.assign(
+        busy_s=within * _NS,
+        update_s=updates_s,
+        start_s=(calls["t_start_ns"] - calls["begin_ns"]) * _NS,
+    )
 
 
 def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
@@ -241,6 +249,7 @@ def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
         bytes=("bytes", "max"),
         seconds=("seconds", "min"),
         busy_s=("busy_s", "min"),
+        update_s=("update_s", "min"),
         start_s=("start_s", "max"),
         last_start_ns=("t_start_ns", "max"),
         last_end_ns=("t_end_ns", "max"),
@@ -248,7 +257,7 @@ def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
     if aligned:
         table["seconds"] = ((table["last_end_ns"] - table["last_start_ns"]) * _NS).clip(lower=1e-6)
     table["busy_s"] = table[["busy_s", "seconds"]].min(axis=1)
-    return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "start_s"]]
+    return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "update_s", "start_s"]]
 
 
 def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:

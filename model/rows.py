@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from .collectives import Leg, alone_s, lane_legs, rank_work, stock_legs
+from .collectives import Leg, alone_s, fusion_copy, lane_legs, stock_legs
 from .horovod import DEFAULT_CYCLE_S, control_s
 from .lanes import crowded_lane_s_per_byte
 from .observations import Observations
@@ -28,7 +28,7 @@ _LONE_SCATTER = 0.1
 _LEAST_SCATTER = 0.001
 _CPU_ERROR = 0.01
 _LARGE_CALL_BYTES = 4 << 20
-_LEAST_FUSION_BYTES = 1 << 20
+LEAST_FUSION_BYTES = 1 << 20
 _LEAST_ALLREDUCE_BYTES = 4096
 _FASTEST_S_PER_BYTE = 0.01e-9
 """100 GB/s: a copy that looks quicker was not seen whole."""
@@ -57,7 +57,7 @@ def traced_rows(seen: Observations, lanes: int) -> list[Row]:
     """Fusion copies and allreduces of a trace recorded with `lanes` lanes, by size and by company of compute."""
     rows: list[Row] = []
     for source, calls, least in (
-        ("traced fusion copy", seen.fuse, _LEAST_FUSION_BYTES),
+        ("traced fusion copy", seen.fuse, LEAST_FUSION_BYTES),
         ("traced allreduce", seen.buckets, _LEAST_ALLREDUCE_BYTES),
     ):
         chosen = calls[(calls["bytes"] >= least) & (calls["seconds"] > calls["bytes"] * _FASTEST_S_PER_BYTE)]
@@ -66,9 +66,12 @@ def traced_rows(seen: Observations, lanes: int) -> list[Row]:
             values = group["seconds"].to_numpy(dtype=float)
             if len(values) < 3:
                 continue
-            nbytes, busy_s = int(group["bytes"].iloc[0]), float(group["busy_s"].median())
+            nbytes = int(group["bytes"].iloc[0])
+            compute_s = float(group["busy_s"].median()), float(group["update_s"].median())
             formula = (
-                _copied(nbytes, busy_s) if source == "traced fusion copy" else _timed(nbytes, lanes, busy_s)
+                _copied(nbytes, *compute_s)
+                if source == "traced fusion copy"
+                else _timed(nbytes, lanes, *compute_s)
             )
             rows.append(Row(source, float(np.median(values)), _error(values), Group.TIME, formula))
     return rows
@@ -141,27 +144,28 @@ def _error(values: Numbers) -> float:
     return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / centre)
 
 
-def _timed(nbytes: int, lanes: int, busy_s: float) -> Formula:
+def _timed(nbytes: int, lanes: int, busy_s: float = 0.0, update_s: float = 0.0) -> Formula:
     def seconds(sites: Sites, costs: Parameters) -> float:
         legs = (
             lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
         )
-        return alone_s(legs, sites, costs, busy_s)
+        return alone_s(legs, sites, costs, busy_s, update_s)
 
     return seconds
 
 
-def _copied(nbytes: int, busy_s: float) -> Formula:
+def _copied(nbytes: int, busy_s: float, update_s: float) -> Formula:
     def seconds(sites: Sites, costs: Parameters) -> float:
-        leg = Leg(0.0, rank_work("fuse", nbytes * costs.fuse_s_per_byte, sites), spins=False)
-        return alone_s([leg], sites, costs, busy_s)
+        copy = fusion_copy("fuse", nbytes * costs.fuse_s_per_byte, sites, 2 * nbytes)
+        leg = Leg(0.0, copy, spins=False)
+        return alone_s([leg], sites, costs, busy_s, update_s)
 
     return seconds
 
 
 def _probed(nbytes: int, lanes: int, ranks: int) -> Formula:
     """What a rank of the probe sees: its gradient queued, half a cycle's wait, agreement, the allreduce."""
-    timed = _timed(nbytes, lanes, 0.0)
+    timed = _timed(nbytes, lanes)
 
     def seconds(sites: Sites, costs: Parameters) -> float:
         agreed_s = control_s(costs, ranks, sites.cluster.worst_latency_s)

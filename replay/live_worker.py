@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .busy_threads import BusyThreads
+from .busy_threads import BusyThreads, Piece, Sleep, nothing
 from .engine_compute import EngineCompute
 from .live_plan import PLAN_VARIABLE, LivePlan
 from .marks import StepMarks
@@ -36,9 +36,9 @@ def main() -> None:
         engine = EngineCompute(mx)
         seconds = [_engine_step(hvd, mx, plan, arrays, engine) for _ in range(plan.steps)]
     else:
-        work = BusyThreads(plan.threads) if plan.compute == "spin" else time.sleep
+        compute = BusyThreads(plan.threads) if plan.compute == "spin" else Sleep()
         marks = StepMarks(plan.tensors)
-        seconds = [_step(hvd, plan, arrays, work, marks) for _ in range(plan.steps)]
+        seconds = [_step(hvd, plan, arrays, compute, marks) for _ in range(plan.steps)]
         marks.begin()  # a step ends where the next one begins
         marks.forward_end()
     if hvd.rank() == 0:
@@ -48,28 +48,34 @@ def main() -> None:
 
 
 def _step(
-    hvd: Any, plan: LivePlan, arrays: list[Any], work: Callable[[float], None], marks: StepMarks
+    hvd: Any, plan: LivePlan, arrays: list[Any], compute: BusyThreads | Sleep, marks: StepMarks
 ) -> float:
     start_s = time.perf_counter()
     marks.begin()
-    work(plan.forward_s)
-    marks.forward_end()
-    done_s = 0.0
-    for position, tensor in enumerate(plan.tensors):
-        if tensor.ready_s > done_s:
-            work(tensor.ready_s - done_s)
-            done_s = tensor.ready_s
-        hvd.allreduce_(arrays[position], average=False, name=tensor.name, priority=-position)
-    work(max(0.0, plan.backward_s - done_s))
-    marks.backward_end()
+    compute.run(_pieces(hvd, plan, arrays, marks))
     marks.update_call()
     for group, seconds in plan.updates:
         for position in group:
             arrays[position].wait_to_read()
-        work(seconds)
+        compute.run([(seconds, nothing)])
     marks.update_end()
-    work(plan.overhead_s)
+    compute.run([(plan.overhead_s, nothing)])
     return time.perf_counter() - start_s
+
+
+def _pieces(hvd: Any, plan: LivePlan, arrays: list[Any], marks: StepMarks) -> list[Piece]:
+    """Forward and backward, and the gradients that are handed over on the way."""
+
+    def hand_over(position: int) -> Callable[[], None]:
+        name = plan.tensors[position].name
+        return lambda: hvd.allreduce_(arrays[position], average=False, name=name, priority=-position)
+
+    pieces: list[Piece] = [(plan.forward_s, marks.forward_end)]
+    done_s = 0.0
+    for position, tensor in enumerate(plan.tensors):
+        pieces.append((max(0.0, tensor.ready_s - done_s), hand_over(position)))
+        done_s = max(done_s, tensor.ready_s)
+    return [*pieces, (max(0.0, plan.backward_s - done_s), marks.backward_end)]
 
 
 def _engine_step(hvd: Any, mx: Any, plan: LivePlan, arrays: list[Any], engine: EngineCompute) -> float:

@@ -150,17 +150,20 @@ def recorded_step_s(trace: Trace) -> float:
 
 
 def phase_totals(trace: Trace) -> pd.DataFrame:
-    """Seconds per kind: columns kind, seconds; the median over steps and ranks of a step's sum.
+    """Seconds per kind: columns kind, seconds; the median over steps of a step's sum, as the rank sees it whose gradients are
+    ready last: the others wait for it, and the model simulates that one.
 
-    Where no forward pass marks the steps, every step counts.
+    Where no forward pass marks the steps, every step counts; where no rank's gradients are seen, every rank.
     """
     totals = trace.query(
         """
         with whole as (select distinct step from events where kind = 'forward' and step >= 0),
+        last as (select step, arg_max(rank, t_end_ns) as rank from events where kind = 'ready' group by step),
         sums as (
             select kind, rank, step, sum(t_end_ns - t_start_ns) * 1e-9 as seconds from events
             where (step in (select step from whole) or (select count(*) from whole) = 0) and rank is not null
               and (kind <> 'negotiate' or tensor is not null) and kind <> 'operator'
+              and ((step, rank) in (select (step, rank) from last) or step not in (select step from last))
             group by kind, rank, step
         )
         select kind, median(seconds) as seconds from sums group by kind order by kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def record(
         status, kind, problems = _run(command, folder, options, say)
         recording = read_recording(folder)
         if not recording:
-            return Recorded(status, None, [*problems, _why_nothing(folder, kind)])
+            return Recorded(status, None, [*problems, _why_nothing(folder, kind, status)])
         say("reading the logs")
         trace = convert(recording, target, list(command))
         keep = bool(trace.meta.missing_ranks)
@@ -162,7 +163,9 @@ def _new_folder(scratch: Path | None) -> Path:
         ) from None
 
 
-def _why_nothing(folder: Path, kind: launcher.LauncherKind) -> str:
+def _why_nothing(folder: Path, kind: launcher.LauncherKind, status: int) -> str:
+    if status - 128 in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        return "nothing was recorded: the command was stopped first"
     if _holds_logs(folder):
         return "nothing was recorded: no rank reached a traced call; look at the command's own messages above"
     if kind is launcher.LauncherKind.DIRECT:

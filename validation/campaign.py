@@ -32,6 +32,7 @@ from .lab import Lab
 from .lab_runs import run_on_h0
 from .plan import calibration_seconds, case_seconds
 from .records import Records
+from .slow_lane import SlowLane
 from .suite import CalibrationRun, Case, Suite
 from .trust import needs_another, visits_of
 
@@ -187,7 +188,14 @@ class Campaign:
             # One lane at least: a job with none would not be preloaded at all.
             most = str(max(1, *counts)) if len(counts) > 1 else str(max(1, counts[0]))
             command = [sys.executable, "-m", "vsketchdlc", "run", "--aux", most, "--", *command]
-        collisions = self._job(lab, case.name, command, 120 + 3 * case_seconds(case) / case.visits)
+        limit_s = 120 + 3 * case_seconds(case) / case.visits
+        if case.place.slow_lane_bits_per_s is None or not preloaded:
+            collisions = self._job(lab, case.name, command, limit_s)
+        else:
+            with SlowLane(lab, case.place.slow_lane_bits_per_s) as watch:
+                collisions = self._job(lab, case.name, command, limit_s)
+            if not watch.slowed:
+                raise JobFailed("the first lane's flow was not seen, so it was not slowed down")
         blocks = json.loads(result.read_text(encoding="utf-8"))["blocks"]
         line = {
             "kind": "run",

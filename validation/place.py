@@ -13,7 +13,7 @@ import networkx as nx
 from ..errors import UserError
 from ..model.calibration import Calibration
 from ..model.cluster import Cluster, Host
-from ..units import format_bits_per_s
+from ..units import format_bits_per_s, parse_bits_per_s
 from .lab import LabSpec
 
 
@@ -22,18 +22,19 @@ class Place:
     """A lab and the number of ranks on each of its hosts.
 
     With `pinned` the hosts are dealt out over this machine's cores, and each runs on its own core only: an idle
-    core of one host must not speed up another.
+    core of one host must not speed up another. `slow_lane_bits_per_s` is what the flows of the first host's first lane get.
     """
 
     name: str
     spec: LabSpec
     ranks: tuple[int, ...]
     pinned: bool
+    slow_lane_bits_per_s: float | None = None
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> Place:
-        """The place of a suite's ``[place.NAME]``: the keys of a lab file, ``pin`` and ``ranks``. Raises UserError."""
-        lab = {key: value for key, value in table.items() if key not in ("pin", "ranks")}
+        """The place of a suite's ``[place.NAME]``: the keys of a lab file, ``pin``, ``ranks``, ``slow_lane``. Raises UserError."""
+        lab = {key: value for key, value in table.items() if key not in ("pin", "ranks", "slow_lane")}
         pinned = table.get("pin", True)
         if not isinstance(pinned, bool):
             raise UserError(f"[place.{name}]: pin must be true or false")
@@ -51,7 +52,8 @@ class Place:
             raise UserError(
                 f"[place.{name}]: ranks must be {spec.hosts} numbers from 1 to 64, 2 or more in all"
             )
-        return cls(name, _pinned(spec) if pinned else spec, tuple(ranks), pinned)
+        slow_lane = _slow_lane(name, table.get("slow_lane"), spec)
+        return cls(name, _pinned(spec) if pinned else spec, tuple(ranks), pinned, slow_lane)
 
     @property
     def mpirun(self) -> list[str]:
@@ -88,6 +90,8 @@ class Place:
         if cap != cap_before:
             changes["flow_cap_bits_per_s"] = cap
         star = calibration.cluster(**changes, ranks_per_host=first.ranks)
+        if self.slow_lane_bits_per_s is not None:
+            star = replace(star, lane_caps_bits_per_s=(self.slow_lane_bits_per_s,))
         alike = len({replace(host, name="") for host in hosts}) == 1 and self.spec.uniform_nic
         return star if alike else self._uneven(star, hosts)
 
@@ -113,9 +117,23 @@ class Place:
         ]
         if set(self.ranks) != {1}:
             said.append(f"ranks {', '.join(map(str, self.ranks))}")
+        if self.slow_lane_bits_per_s is not None:
+            said.append(f"the first lane {format_bits_per_s(self.slow_lane_bits_per_s)}")
         if any(set(table) - {"cpus"} for table in self.spec.overrides.values()):
             said.append("hosts differ")
         return ", ".join(said)
+
+
+def _slow_lane(name: str, text: object, spec: LabSpec) -> float | None:
+    if text is None:
+        return None
+    rate = parse_bits_per_s(str(text), what=f"[place.{name}]: slow_lane")
+    cap = spec.host(spec.names[0]).flow_cap_bits_per_s
+    if cap is None or not 1e3 <= rate < cap:
+        raise UserError(
+            f"[place.{name}]: slow_lane must be a rate below the place's flow_cap, like 500 Mbit/s"
+        )
+    return rate
 
 
 def _pinned(spec: LabSpec) -> LabSpec:

@@ -47,6 +47,7 @@ def test_a_scenario_takes_what_it_does_not_say_from_the_top_of_the_file(tmp_path
         ("image = 96", "image = 4", "whole number from 8"),
         ("hosts = 2", "hosts = 2\nranks = [1]", "ranks must be 2 numbers"),
         ('nic = "4 Gbit/s"', 'nic = "4 parsec"', "[place.two]: lab: nic"),
+        ("hosts = 2", 'hosts = 2\nslow_lane = "2 Gbit/s"', "below the place's flow_cap"),
         ("[[scenario]]", "[scenario]", "no [[scenario]]"),
         ("[place.two]", "[place.two", "not valid TOML"),
     ],
@@ -97,3 +98,13 @@ def test_the_model_sees_the_place_as_it_was_built():
     assert not uneven.is_uniform
     assert [host.ranks for host in uneven.hosts] == [2, 1]
     assert uneven.nic_bits_per_s("h1") == 1e9
+
+
+def test_one_slow_flow_is_the_first_lanes():
+    lab = {"hosts": 2, "nic": "4 Gbit/s", "flow_cap": "1 Gbit/s"}
+    two = Place.from_table("two", lab)
+    slow = Place.from_table("slow", {**lab, "slow_lane": "500 Mbit/s"})
+    cluster = slow.cluster(Calibration.prior(), two)
+    assert cluster.lane_cap_bits_per_s(0) == 500e6
+    assert cluster.lane_cap_bits_per_s(1) == cluster.flow_cap_bits_per_s
+    assert "the first lane 500 Mbit/s" in slow.describe()

@@ -1,0 +1,58 @@
+import pandas as pd
+import pytest
+from vsketchdlc.model.cluster import Cluster
+from vsketchdlc.model.collectives import Leg, alone_s, fusion_copy, lane_legs
+from vsketchdlc.model.parameters import Parameters
+from vsketchdlc.model.sites import Sites
+from vsketchdlc.model.update_work import update_work_s
+
+MS = 1_000_000
+# One step: backward ends at 100 ms; buckets of 20 and 10 MB; the last one's weights take 5 ms.
+ANCHORS = pd.DataFrame(
+    {
+        "step": [1],
+        "rank": [0],
+        "backward_end_ns": [100 * MS],
+        "last_done_ns": [300 * MS],
+        "update_end_ns": [305 * MS],
+    }
+)
+
+
+def reduced(*rows):
+    columns = ["step", "rank", "bucket", "bytes", "t_start_ns", "t_end_ns"]
+    return pd.DataFrame([(1, 0, *row) for row in rows], columns=columns)
+
+
+def test_the_bucket_befores_weights_are_updated_beside_the_next():
+    table = reduced((0, 20e6, 50 * MS, 200 * MS), (1, 10e6, 210 * MS, 298 * MS))
+    assert update_work_s(table, table, ANCHORS).tolist() == pytest.approx([0.0, 0.010])
+
+
+def test_what_backward_has_still_done_is_not_left():
+    table = reduced((0, 20e6, 20 * MS, 94 * MS), (1, 10e6, 96 * MS, 298 * MS))
+    assert update_work_s(table, table, ANCHORS).tolist() == pytest.approx([0.0, 0.004])
+
+
+def test_a_call_of_a_bucket_that_was_not_reduced_has_none():
+    table = reduced((0, 20e6, 50 * MS, 200 * MS))
+    assert update_work_s(reduced((7, 1e6, 0, MS)), table, ANCHORS).tolist() == [0.0]
+
+
+def test_lanes_beside_updates_on_one_core_take_longer():
+    sites = Sites.of(Cluster.star(2, cores=1, nic_bits_per_s=20e9), 0.956)
+    legs = lane_legs(sites, Parameters(), 64 << 20, 4)
+    alone = alone_s(legs, sites, Parameters())
+    beside = alone_s(legs, sites, Parameters(), update_s=0.02)
+    assert alone < beside <= alone + 0.02 + 4 * Parameters().busy_wait_s
+
+
+def test_a_short_copy_after_a_wait_is_not_shared_a_long_one_is():
+    sites = Sites.of(Cluster.star(2, cores=1), 0.956)
+
+    def copy_s(core_s):
+        leg = Leg(0.0, fusion_copy("fuse_in", core_s, sites, 0.0), spins=False)
+        return alone_s([leg], sites, Parameters(), busy_s=1.0)
+
+    assert copy_s(1e-3) == pytest.approx(1e-3, rel=0.03)
+    assert copy_s(10e-3) == pytest.approx(20e-3)
