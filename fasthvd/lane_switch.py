@@ -21,6 +21,11 @@ class LaneSwitch:
                 "vsketchdlc: libfasthvd.so is not preloaded in this rank; run 'vsketchdlc doctor'"
             ) from None
 
+    @staticmethod
+    def is_preloaded() -> bool:
+        """Whether there are lanes under this rank that could be switched."""
+        return hasattr(ctypes.CDLL(None), "fasthvd_use_lanes")
+
     def total(self) -> int:
         """Lanes a host that were started."""
         return int(self._total())

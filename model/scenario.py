@@ -75,7 +75,9 @@ class Scenario:
     def sites(self) -> Sites:
         """The cluster's resources; CPU time on parts of a core is worth less."""
         sites = Sites.of(self.cluster, self.parameters.wire_efficiency)
-        return sites.with_cores_worth(WORTH_OF_PARTS_OF_A_CORE) if self.on_parts_of_a_core else sites
+        if not self.on_parts_of_a_core:
+            return sites
+        return sites.with_parts_of_cores_worth(WORTH_OF_PARTS_OF_A_CORE, PART_OF_A_CORE)
 
     def replaced(self, **values: object) -> Scenario:
         """A copy with some fields changed."""

@@ -52,9 +52,9 @@ class Sites:
         capacity.update({memory_of(host.name): host.memory_bytes_per_s for host in limited})
         return cls(cluster, hosts, capacity, cluster.flow_bytes_per_s(wire_efficiency), wire_efficiency)
 
-    def with_cores_worth(self, factor: float) -> Sites:
-        """The same where `factor` of a core second does the work of one."""
-        cores = {cpu_of(host.name) for host in self.hosts}
+    def with_parts_of_cores_worth(self, factor: float, part: float) -> Sites:
+        """The same where a core second does only `factor` of its work on hosts with less than `part` of a core."""
+        cores = {cpu_of(host.name) for host in self.hosts if host.cores * host.speed < part}
         capacity = {name: rate * factor if name in cores else rate for name, rate in self.capacity.items()}
         return replace(self, capacity=capacity)
 

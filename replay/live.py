@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -119,6 +120,8 @@ def replay_live(
             words += [sys.executable, "-m", WORKER]
             ranks = RankEnvironment(variables=variables)
         status = run(prepare(words, ranks, os.environ), stdout=sys.stderr)
+        if status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt
         if status != 0 or not result.exists():
             raise UserError(
                 f"the live replay ended with status {status} and no result: look at the ranks' own messages above; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -120,3 +121,43 @@ def _words(pid: int) -> str:
         )
     except OSError:
         return ""
+
+
+# As at a terminal: the whole foreground group gets the signal, once the lanes of this host are there.
+_INTERRUPT = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+def lanes():
+    found = 0
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            found += comm.read_text().startswith("fasthvd-lane")
+        except OSError:
+            pass
+    return found
+
+process = subprocess.Popen(sys.argv[1:], start_new_session=True)
+while not lanes():
+    assert process.poll() is None, "it ended before its lanes were there"
+    time.sleep(0.1)
+time.sleep(1)
+os.killpg(process.pid, signal.SIGINT)
+sys.exit(process.wait(timeout=40))
+"""
+
+
+@pytest.fixture
+def ctrl_c():
+    """Run words on h0 of a lab, press Ctrl-C when lanes run, check that both hosts are empty then; the status."""
+
+    def interrupted(lab, words: list[str]) -> int:
+        done = lab.run("h0", [sys.executable, "-c", _INTERRUPT, *words], timeout=120)
+        for _ in range(100):
+            left = {name: [process.name for process in lab.processes(name)] for name in lab.spec.names}
+            if not any(left.values()):
+                return int(done.returncode)
+            time.sleep(0.1)
+        pytest.fail(f"still running after Ctrl-C: {left}")
+
+    return interrupted

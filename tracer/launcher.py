@@ -245,7 +245,8 @@ def _from_json(text: str | None) -> RankEnvironment:
 def run(launch: Launch, **popen: object) -> int:
     """Run `launch` in the foreground and return its exit status (128 + signal when a signal ended it).
 
-    SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on; Ctrl-C reaches the command by itself, as it shares the terminal. When
+    SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on; Ctrl-C reaches the command by itself, as it shares the terminal, and
+    gives 130, also where the command has a status of its own for it (mpirun: 1), unless it ends well all the same. When
     this function leaves, whatever the cause, the command has been ended; when this process is killed, it gets SIGTERM.
     """
     try:
@@ -258,13 +259,16 @@ def run(launch: Launch, **popen: object) -> int:
         number: signal.signal(number, lambda got, _: process.send_signal(got))
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     }
-    old[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    stopped: list[int] = []
+    old[signal.SIGINT] = signal.signal(signal.SIGINT, lambda got, _: stopped.append(got))
     try:
         status: int = process.wait()
     finally:
         end(process)
         for number, handler in old.items():
             signal.signal(number, handler)
+    if stopped and status != 0:
+        return 128 + signal.SIGINT
     return 128 - status if status < 0 else status
 
 

@@ -124,6 +124,21 @@ def test_the_commands_own_status_is_passed_on(script, status):
     assert run(prepare(["sh", "-c", script], RankEnvironment())) == status
 
 
+@pytest.mark.parametrize(("own", "status"), [(1, 130), (0, 0)])
+def test_ctrl_c_is_130_whatever_the_command_makes_of_it(tmp_path, own, status):
+    script = f"trap 'exit {own}' INT; touch {tmp_path}/started; while :; do sleep 0.05; done"
+    outer = (
+        "import sys; from vsketchdlc.tracer.launcher import RankEnvironment, prepare, run\n"
+        f"sys.exit(run(prepare(['sh', '-c', {script!r}], RankEnvironment())))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", outer], start_new_session=True)
+    while not (tmp_path / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=20) == status
+
+
 def test_an_own_command_that_is_interrupted_has_time_to_clear_up(tmp_path):
     """Ctrl-C in the trial of tune: the tracer ends the ranks and removes its logs, then tune leaves."""
     inner = (

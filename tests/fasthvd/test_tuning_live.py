@@ -39,3 +39,17 @@ def test_a_tuned_training_tells_how_its_first_steps_compare(lab_rights, leaves_n
     assert [row["aux"] for row in answer["predicted"]] == [0, 1, 2]
     kept = list((tmp_path / "cache").rglob("*.json"))
     assert len(kept) == (0 if answer["notes"] else 1)  # beside other programs it says so, and keeps nothing
+
+
+PROBE = """
+import sys
+from vsketchdlc.fasthvd.probe import probe_lanes
+probe_lanes(sys.argv[1:], most=2, rounds=1000, budget_s=60.0)
+"""
+
+
+@pytest.mark.live
+@pytest.mark.lab
+def test_ctrl_c_in_the_lane_probe_leaves_nothing_running(lab_rights, leaves_nothing, ctrl_c, tmp_path):
+    with Lab(LabSpec(hosts=2, nic_bits_per_s=1e9, flow_cap_bits_per_s=250e6), shared=[tmp_path]) as lab:
+        assert ctrl_c(lab, [sys.executable, "-c", PROBE, *MPIRUN, sys.executable, "never.py"]) != 0

@@ -36,6 +36,14 @@ def test_where_calibrated_with_no_more_or_not_at_all_costs_stand_as_they_are(cal
     assert there.parameters == there.calibration.parameters
 
 
+def test_a_whole_core_beside_a_part_of_one_keeps_its_worth():
+    graph = Cluster.star(2, cores=1).graph
+    graph.nodes["h1"]["host"] = dataclasses.replace(graph.nodes["h1"]["host"], speed=0.4)
+    there = scenario(1.0).replaced(cluster=Cluster(graph))
+    assert there.sites.capacity["cpu:h0"] == 1.0
+    assert there.sites.capacity["cpu:h1"] == WORTH_OF_PARTS_OF_A_CORE
+
+
 def turns(threads: float, **star) -> float:
     return Sites.of(Cluster.star(2, **star), 1.0).turns_before(threads)
 

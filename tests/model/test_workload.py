@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from vsketchdlc.errors import UserError
 from vsketchdlc.model.workload import GradientTensor, Workload, backward_bulks
@@ -38,6 +40,16 @@ def test_twice_the_batch_doubles_forward_and_backward_but_not_the_update(alexnet
 
 def test_fp16_halves_the_gradients(alexnet):
     assert alexnet.scaled(dtype_bytes=2).gradient_bytes * 2 == alexnet.gradient_bytes
+
+
+def test_a_cpu_casts_to_fp16_and_back_a_gpu_does_it_for_nothing(alexnet):
+    cast_s = alexnet.gradient_bytes / 4 * 2.5e-9
+    half = alexnet.scaled(dtype_bytes=2)
+    assert half.update_s == pytest.approx(alexnet.update_s + cast_s)
+    assert half.backward_s == pytest.approx(alexnet.backward_s + cast_s)
+    gpu = dataclasses.replace(alexnet, device="gpu")
+    assert gpu.scaled(dtype_bytes=2).compute_s == gpu.compute_s
+    assert alexnet.scaled(dtype_bytes=4).compute_s == alexnet.compute_s
 
 
 @pytest.mark.parametrize("nbytes,ready", [(0, 0.0), (-4, 0.0), (4, float("nan")), (4, -1.0)])

@@ -81,3 +81,12 @@ def test_other_hosts_spin_and_a_trial_without_the_script(lab_rights, leaves_noth
     assert traced.step_times()["step"].nunique() == 5
     assert set(traced.events(columns=["kind"])["kind"]) >= {"forward", "backward", "allreduce", "update"}
     assert [tensor.name for tensor in traced.meta.tensors] == [f"horovod_allreduce.t{n}" for n in range(4)]
+
+
+@pytest.mark.live
+@pytest.mark.lab
+def test_ctrl_c_ends_a_live_replay_and_all_its_ranks(lab_rights, leaves_nothing, ctrl_c, tmp_path):
+    recorded_trace(tmp_path / "trace")
+    words = [sys.executable, "-m", "vsketchdlc", "replay", str(tmp_path / "trace"), "--live", "--aux", "2"]
+    with Lab(LabSpec(hosts=2, nic_bits_per_s=400e6, flow_cap_bits_per_s=100e6), shared=[tmp_path]) as lab:
+        assert ctrl_c(lab, [*words, "--steps", "1000", "--", *LAUNCHER]) == 130
