@@ -46,7 +46,7 @@ def _shortest(calls: pd.DataFrame, steps: Sequence[int]) -> Numbers:
     for rank in ranks[1:]:
         other = (rank["t_end_ns"] - rank["t_start_ns"]).to_numpy(dtype=float)
         durations = _together(durations, other, _best_shift(durations, other))
-    inside &= np.isfinite(durations)
+    inside = inside & np.isfinite(durations)
     return np.asarray(durations[inside] * 1e-9)
 
 
