@@ -65,7 +65,7 @@ def parse_bits_per_s(text: str, default: str = "Gbit/s", what: str = "rate") -> 
 
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
     for factor, unit in steps:
-        if abs(value) >= factor:
+        if abs(value) >= 0.9995 * factor:  # what three digits would make 1e+03 of the next unit
             return f"{value / factor:.3g} {unit}"
     factor, unit = steps[-1]
     return f"{value / factor:.3g} {unit}"

@@ -18,7 +18,7 @@ from .sites import Sites, cpu_of, merged, thread_bound
 
 _SLICE_S = 3e-3
 """Linux's usual time slice: a thread that was waiting is not preempted before."""
-_UNSHARED = 50.0
+_UNSHARED = 1e4
 _ROUNDING = 1e-9
 _LEAST_SHARE = 1e-6
 _LANE_MEMORY = 3.5

@@ -24,5 +24,7 @@ def test_what_is_not_understood_is_named_with_an_example(text):
 def test_three_digits_that_matter():
     assert units.format_bytes(244_403_360) == "244 MB"
     assert units.format_bits_per_s(3.81e9) == "3.81 Gbit/s"
+    assert units.format_bits_per_s(999.7e6) == "1 Gbit/s"
+    assert units.format_bits_per_s(999.4e6) == "999 Mbit/s"
     assert units.format_seconds(0.0456) == "45.6 ms"
     assert units.format_seconds(0) == "0 ns"
