@@ -37,8 +37,8 @@ class Observations:
     ``steps``: step, step_s, forward_s, backward_s, rest_s (backward end to last update), gap_s (last update to
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
-    ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass), update_s (core
-    seconds of updates then still to do), start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
+    ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass), update_s (s, of
+    updates then still to do, as long as they take where nothing else runs), start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
     ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
     ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
     ``own_variation``: relative sigma of a rank's compute around that of all ranks in the same step.

@@ -1,4 +1,4 @@
-"""Weight updates beside communication: the core seconds of them that are still to do when work on a bucket begins.
+"""Weight updates beside communication: how long those still take, alone, that are to do when work on a bucket begins.
 
 A bucket's weights are updated while the next bucket is reduced, on the same cores. What an update costs is seen after the
 last bucket, when nothing else runs.

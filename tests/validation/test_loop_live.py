@@ -58,13 +58,13 @@ def test_predicted_and_measured_step_times_fall_in_the_same_order(slow_network, 
     measured = {}
     for aux in (0, 1, 3):
         result = folder / f"aux{aux}.json"
-        words = [*VSKETCHDLC, "run", "--aux", str(aux), "--", *training(8, result)]
+        # As predicted: lanes that step aside where stock is as quick when the job begins would be stock.
+        lanes = ["--aux", str(aux), "--threshold", "256KiB"] if aux else ["--aux", "0"]
+        words = [*VSKETCHDLC, "run", *lanes, "--", *training(8, result)]
         lab.run("h0", words, check=True, timeout=120)
         measured[aux] = median(json.loads(result.read_text())["step_s"][2:])
-    assert predicted[3] < predicted[1] < predicted[0], predicted
-    assert measured[3] < min(measured[0], measured[1]), (measured, predicted)
-    # One lane may find stock as quick when the job begins, and step aside: then the two take equally long.
-    assert measured[1] < 1.15 * measured[0], (measured, predicted)
+    assert measured[0] > measured[3]
+    assert sorted(measured, key=measured.get) == sorted(measured, key=predicted.get), (measured, predicted)
     assert tuned[0]["chosen_aux"] > 0
 
 
