@@ -36,7 +36,7 @@ def costs() -> Calibration:
     prior = Calibration.prior()
     free = {
         name: dataclasses.replace(prior.entries[name], value=1e-12)
-        for name in ("copy_s_per_byte", "fuse_s_per_byte")
+        for name in ("copy_s_per_byte", "fuse_in_s_per_byte", "fuse_out_s_per_byte")
     }
     return dataclasses.replace(prior, entries={**prior.entries, **free})
 

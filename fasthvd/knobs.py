@@ -49,13 +49,15 @@ def best_knobs(
     """The pair with the shortest predicted step of `scenario` at any of `counts`."""
     predicted = step_s or (lambda one: predict(one, intervals=False).step_s)
     recorded = Knobs(scenario.fusion_bytes, scenario.cycle_s)
-    at_recorded = {aux: predicted(scenario.replaced(aux=aux)) for aux in counts}
+    at_recorded = {aux: predicted(scenario.with_lanes(aux)) for aux in counts}
     candidates = sorted(at_recorded, key=lambda aux: at_recorded[aux])[:_COUNTS]
     best, best_s = recorded, min(at_recorded.values()) * (1 - _WORTH)
     for fusion_bytes in FUSION_BYTES:
         for cycle_s in CYCLES_S:
             for aux in candidates:
-                tried_s = predicted(scenario.replaced(aux=aux, fusion_bytes=fusion_bytes, cycle_s=cycle_s))
+                tried_s = predicted(
+                    scenario.with_lanes(aux).replaced(fusion_bytes=fusion_bytes, cycle_s=cycle_s)
+                )
                 if tried_s < best_s:
                     best, best_s = Knobs(fusion_bytes, cycle_s), tried_s
     return best

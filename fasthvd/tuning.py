@@ -128,18 +128,18 @@ def answer_for(
 ) -> TuningAnswer:
     """Predict `scenario` for every count up to the wish, with Horovod's knobs where wished, and choose."""
     counts = range(wishes.aux_max + 1)
-    stock = predict(scenario.replaced(aux=0))
+    stock = predict(scenario.with_lanes(0))
     knobs = Knobs(scenario.fusion_bytes, scenario.cycle_s)
     if wishes.all_knobs:
         knobs = best_knobs(scenario, counts)
     own = scenario.replaced(fusion_bytes=knobs.fusion_bytes, cycle_s=knobs.cycle_s)
-    with_lanes = [predict(own.replaced(aux=aux)) for aux in counts[1:]]
+    with_lanes = [predict(own.with_lanes(aux)) for aux in counts[1:]]
     choice = choose([stock, *with_lanes], min_gain=wishes.min_gain)
     aux, reason = choice.aux, choice.reason
     changed = knobs != Knobs(scenario.fusion_bytes, scenario.cycle_s)
     chosen: Prediction | None = None
     if changed and aux == 0:
-        chosen, reason = _knobs_alone(stock, predict(own.replaced(aux=0)), reason, knobs, wishes.min_gain)
+        chosen, reason = _knobs_alone(stock, predict(own.with_lanes(0)), reason, knobs, wishes.min_gain)
     elif changed:
         reason = f"{reason}; with {knobs}"
     keeps = not changed or (aux == 0 and chosen is None)

@@ -12,12 +12,13 @@ from typing import Any
 import simpy
 
 from ..tracer.schema import Kind
+from . import bucket_turns
 from .collectives import Leg, RingShape, fusion_copy, lane_legs, stock_legs
 from .fluid import Activity, Running
 from .fusion import fuse, rounded_threshold
 from .horovod import CycleClock, control_s, negotiation_s
 from .lanes import weights_are_learned
-from .openmpi import control_rounds
+from .parameters import Parameters
 from .sites import cpu_of
 from .workload import GradientTensor
 from .world import World
@@ -72,7 +73,7 @@ class Background:
         self.queued_s: dict[tuple[str, str], float] = {}
         self.buckets: list[BucketRun] = []
         self.wake = self.env.event()
-        self._number = self._reduced = 0
+        self._number = self._reduced = self._exchanged = 0
 
     def enqueue(self, host: str, tensors: Sequence[GradientTensor], ready_s: float) -> None:
         """One host queues gradients; what all hosts have queued can be reduced."""
@@ -90,20 +91,19 @@ class Background:
         """Cycle for cycle, idle ones skipped."""
         world, scenario = self.world, self.world.scenario
         ranks, latency = scenario.cluster.ranks, scenario.cluster.worst_latency_s
-        rounds = control_rounds(ranks)
         agree_s = control_s(world.costs, ranks, latency)
         clock = CycleClock(scenario.cycle_s, world.costs.cycle_slack_s, agree_s)
         threshold = rounded_threshold(scenario.fusion_bytes, max(host.ranks for host in world.sites.hosts))
         while True:
             yield self.wake
-            clock.control_s = agree_s + world.waking_s(rounds)
+            clock.control_s = agree_s + world.waking_s(1)
             start_s = clock.start_for(self.env.now)
             yield self.env.timeout(max(0.0, start_s - self.env.now))
             batch = sorted(self.queued.values(), key=lambda tensor: self.order[tensor.name])
             self.queued.clear()
             self.wake = self.env.event()
             extra = 0.0 if scenario.cached else negotiation_s(world.costs, ranks, len(batch), latency)
-            yield self.env.timeout(world.waking_s(rounds))
+            yield self.env.timeout(world.waking_s(1))
             # As the last rank to arrive sees it: the others wait for it inside the call.
             control_start_s = self.env.now
             yield self.env.timeout(agree_s + extra)
@@ -131,11 +131,10 @@ class Background:
         free = number in self.free
         nbytes = sum(tensor.bytes for tensor in bucket)
         about = {"bucket": number, "bytes": nbytes}
-        copy_s = nbytes * costs.fuse_s_per_byte
         yield self.env.timeout(costs.bucket_s)
         if len(bucket) > 1 and not free:
             copy_start_s = self.env.now
-            yield world.fluid.start(fusion_copy("fuse_in", copy_s, world.sites, 2 * nbytes))
+            yield from self._copy(Kind.FUSE_IN, nbytes, nbytes * costs.fuse_in_s_per_byte)
             world.mark_all(Kind.FUSE_IN, copy_start_s, **about)
         allreduce_s = self.env.now
         noise = self.noise[number] if number < len(self.noise) else 1.0
@@ -144,14 +143,14 @@ class Background:
         reduced_s = self.env.now
         world.mark_all(Kind.ALLREDUCE, allreduce_s, **about)
         if len(bucket) > 1 and not free:
-            yield world.fluid.start(fusion_copy("fuse_out", copy_s, world.sites, 2 * nbytes))
+            yield from self._copy(Kind.FUSE_OUT, nbytes, nbytes * costs.fuse_out_s_per_byte)
             world.mark_all(Kind.FUSE_OUT, reduced_s, **about)
         ready_s = max(self.ready_s[tensor.name] for tensor in bucket)
         end_s = self.env.now + costs.tensor_s * len(bucket)
         self.buckets.append(BucketRun(tuple(bucket), ready_s, start_s, allreduce_s, reduced_s, end_s))
         self._reduced += len(bucket)
         if self._reduced == len(world.workload.tensors):
-            self._number = self._reduced = 0
+            self._number = self._reduced = self._exchanged = 0
         for tensor in bucket:
             yield self.env.timeout(costs.tensor_s)
             self.done(tensor)
@@ -164,12 +163,27 @@ class Background:
                 bytes=tensor.bytes,
             )
 
+    def _copy(self, kind: Kind, nbytes: int, core_s: float) -> Process:
+        """Copy a bucket into or out of the fusion buffer."""
+        for part in fusion_copy(kind.value, core_s, self.world.sites, 2 * nbytes):
+            yield self.world.fluid.start(part)
+
     def _legs(self, nbytes: int, bucket: Sequence[GradientTensor]) -> list[Leg]:
         world, scenario = self.world, self.world.scenario
         if scenario.aux and nbytes >= scenario.lane_threshold_bytes:
             return lane_legs(world.sites, world.costs, nbytes, scenario.aux, weighted=self.weighted)
         element = 8 if bucket[0].dtype.endswith("64") else 2 if bucket[0].dtype == "float16" else 4
-        return stock_legs(world.sites, world.costs, nbytes, max(1, nbytes // element))
+        return stock_legs(world.sites, self._with_turns(nbytes), nbytes, max(1, nbytes // element))
+
+    def _with_turns(self, nbytes: int) -> Parameters:
+        """The costs with which stock MPI exchanges this bucket: each of a step's large ones takes its own share of turns."""
+        costs, known = self.world.costs, self.world.workload.bucket_turns
+        if nbytes < bucket_turns.LEAST_BYTES:
+            return costs
+        place = self._exchanged
+        self._exchanged += 1
+        factor = known[place] if place < len(known) else 1.0
+        return costs.replaced(stock_duplex=max(bucket_turns.LEAST, costs.stock_duplex * factor))
 
     def _run_leg(self, leg: Leg, noise: float, bucket: int) -> Process:
         world, begin_s = self.world, self.env.now

@@ -59,7 +59,8 @@ def _quicker(scenario: Scenario) -> Calibration:
         "stock_reduce_s_per_byte",
         "lane_s_per_byte",
         "copy_s_per_byte",
-        "fuse_s_per_byte",
+        "fuse_in_s_per_byte",
+        "fuse_out_s_per_byte",
     ):
         calibration = calibration.moved(name, -math.log(MORE))
     return calibration

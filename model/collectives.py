@@ -21,6 +21,8 @@ _SLICE_S = 3e-3
 _UNSHARED = 1e4
 _ROUNDING = 1e-9
 _LEAST_SHARE = 1e-6
+_LANE_WAKES = 2
+"""The rank's thread wakes when the ring is done and when the vote is: messages of one agreement follow one another within a turn."""
 _LANE_MEMORY = 3.5
 """Bytes read or written a wire byte: out of and into socket buffers, and the addition in half of the rounds."""
 
@@ -121,7 +123,7 @@ def _han_legs(sites: Sites, parameters: Parameters, nbytes: int, ranks_per_host:
     """
     depth = math.ceil(math.log2(sites.host_count))
     leader = depth * parameters.stock_s_per_byte + parameters.stock_reduce_s_per_byte * (depth + 1)
-    others = (ranks_per_host - 1) * (parameters.stock_reduce_s_per_byte + parameters.fuse_s_per_byte)
+    others = (ranks_per_host - 1) * (parameters.stock_reduce_s_per_byte + parameters.fuse_in_s_per_byte)
     wire = _times(sites.transfer_needs(), depth * parameters.stock_duplex)
     cpu = {name: need / ranks_per_host for name, need in sites.cpu_needs(leader + others).items()}
     activity = Activity(
@@ -167,11 +169,10 @@ def lane_legs(
         ring = rank_work("lane_ring", cost.cpu_s / lanes, sites)
     local_part = cost.local_cpu_s / cost.cpu_s if cost.cpu_s > 0 else 0.0
     shape = RingShape(tuple(share * cost.wire_bytes for share in shares), local_part)
-    # The rank wakes to vote, and for each message of the vote.
     return [
         *legs,
         Leg(cost.latency_s, ring, spins=False, ring=shape),
-        Leg(0.0, copy, spins=False, wakes=1 + cost.vote_rounds),
+        Leg(0.0, copy, spins=False, wakes=_LANE_WAKES),
     ]
 
 
@@ -183,10 +184,16 @@ def rank_work(name: str, core_s: float, sites: Sites, memory_bytes: float = 0.0)
     return Activity(name, amount=core_s, needs=needs, bound=sites.slowest)
 
 
-def fusion_copy(name: str, core_s: float, sites: Sites, memory_bytes: float) -> Activity:
-    """A copy into or out of the fusion buffer; what fits into one time slice after a wait runs without sharing its core."""
-    work = rank_work(name, core_s, sites, memory_bytes)
-    return work if core_s > _SLICE_S else replace(work, weight=_UNSHARED)
+def fusion_copy(name: str, core_s: float, sites: Sites, memory_bytes: float) -> list[Activity]:
+    """A copy into or out of the fusion buffer: a time slice of it after a wait without sharing its core, then the rest."""
+    if core_s <= 0:
+        return []
+    alone_s = min(core_s, _SLICE_S)
+    memory_per_s = memory_bytes / core_s
+    parts = [replace(rank_work(name, alone_s, sites, memory_per_s * alone_s), weight=_UNSHARED)]
+    if core_s > alone_s:
+        parts.append(rank_work(name, core_s - alone_s, sites, memory_per_s * (core_s - alone_s)))
+    return parts
 
 
 def _thread_weight(core_s_per_unit: float, threads: int = 1) -> float:

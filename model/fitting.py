@@ -23,6 +23,7 @@ from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
 from .disturbance import disturbance
+from .middle import middle_mean
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
@@ -31,14 +32,15 @@ from .recorded import knobs, recorded_scenario
 from .rows import LEAST_FUSION_BYTES, Group, Numbers, Row, pooled, probe_rows, traced_rows
 from .sites import Sites
 from .step import simulate_step
-from .turns import with_turns_of_the_step
+from .whole_step import matched_to_the_step
 
 _FITTED = (
     "message_s",
     "stock_s_per_byte",
     "stock_reduce_s_per_byte",
     "stock_duplex",
-    "fuse_s_per_byte",
+    "fuse_in_s_per_byte",
+    "fuse_out_s_per_byte",
     "spin_weight",
     "lane_s_per_byte",
     "lane_crowd",
@@ -123,7 +125,7 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
         notes=_notes(entries, probe, seen.inferred, bool(trace.meta.hosts) or probe is not None),
         disturbed=disturbed.sentence if disturbed else None,
     )
-    return _checked_on_itself(trace, seen, with_turns_of_the_step(trace, seen, calibration))
+    return _checked_on_itself(trace, seen, matched_to_the_step(trace, seen, calibration))
 
 
 def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibration) -> Calibration:
@@ -158,29 +160,30 @@ def _cores(trace: Trace) -> float:
 
 
 def _direct_costs(seen: Observations, place: _Place, cycle_s: float) -> dict[str, Fitted]:
-    """Small costs, each the median of its own events."""
+    """Small costs, each the middle of its own events."""
     found: dict[str, Fitted] = {}
 
     def put(name: str, values: Numbers, source: str) -> None:
         values = values[np.isfinite(values) & (values > 0)]
         if len(values) < 5:
             return
-        centre = float(np.median(values))
+        centre = middle_mean(values)
         scatter = 1.4826 * float(np.median(np.abs(np.log(values / centre))))
         half = Z90 * max(1.2533 * scatter / math.sqrt(len(values)), 4e-4)
         low, high = centre * math.exp(-half), centre * math.exp(half)
         found[name] = Fitted(centre, INFO[name].unit, low, high, True, f"{len(values)} {source}")
 
     put("enqueue_s", seen.enqueue_s, "enqueue events")
-    put("tensor_s", seen.done_spacing_s, "gaps between done events of a bucket")
+    put("tensor_s", seen.callback_s, "steps' callbacks")
     rounds = control_rounds(place.ranks)
     if rounds:
         put("control_round_s", seen.control_s / rounds - place.latency_s, "control calls")
-        # Beside a busy core a cycle lasts as long as its thread waits for its turn; else it sleeps its time.
-        excess = seen.control_period_s - cycle_s
+        # Beside a busy core a cycle lasts as long as its thread waits for its turn and leaves no time to sleep; else it sleeps its time.
+        period_s = seen.control_period_s
+        excess = period_s - cycle_s
         put("cycle_slack_s", excess[excess < 0.5e-3], "cycles during forward passes")
         turns = max(1.0, place.sites.turns_before(1.0))
-        put("busy_wait_s", excess[excess >= 0.5e-3] / rounds / turns, "cycles during forward passes")
+        put("busy_wait_s", period_s[excess >= 0.5e-3] / turns, "cycles during forward passes")
     return found
 
 
@@ -209,7 +212,11 @@ class _Problem:
         self.names = [*_FITTED, *_NETWORK]
         self.base = Parameters(**{name: entry.value for name, entry in direct.items()})
         if copy_s_per_byte is not None:
-            self.base = self.base.replaced(copy_s_per_byte=copy_s_per_byte, fuse_s_per_byte=copy_s_per_byte)
+            self.base = self.base.replaced(
+                copy_s_per_byte=copy_s_per_byte,
+                fuse_in_s_per_byte=copy_s_per_byte,
+                fuse_out_s_per_byte=copy_s_per_byte,
+            )
         starts = [float(getattr(self.base, name)) for name in _FITTED] + list(network)
         factors = [INFO[name].factor for name in _FITTED] + [_NETWORK_FACTOR] * len(_NETWORK)
         self.priors = np.log(np.array(starts))
@@ -280,7 +287,7 @@ def _fit(
 
 
 def _first_errors(rows: Sequence[Row]) -> Numbers:
-    first = {Group.TIME: 0.03, Group.CPU: 0.2, Group.HINT: _HINT_ERROR}
+    first = {Group.TIME: 0.03, Group.COPY: 0.1, Group.CPU: 0.2, Group.HINT: _HINT_ERROR}
     return np.array([first[row.group] for row in rows])
 
 
@@ -305,7 +312,7 @@ def _missed(
     leverage = np.einsum("ij,jk,ik->i", scaled, _covariance(slopes, errors, widths), scaled)
     free = np.sqrt(np.clip(1 - leverage, 0.2, 1.0))
     floors = np.full(len(rows), _HINT_ERROR)
-    for group in (Group.TIME, Group.CPU):
+    for group in (Group.TIME, Group.COPY, Group.CPU):
         members = np.array([row.group is group for row in rows])
         if not members.any():
             continue

@@ -20,6 +20,8 @@ from ..tracer.schema import Kind
 from ..tracer.trace import Trace
 from .control_calls import control_calls_s
 from .inferred_marks import has_marks, whole_steps, with_marks
+from .lane_use import KINDS as LANE_KINDS
+from .lane_use import took_lanes
 from .update_work import update_work_s
 from .workload import PushTimes
 
@@ -38,8 +40,8 @@ class Observations:
     next forward), tail_s (last gradient done to last update); the slowest rank of each step.
     ``ready``: tensor, ready_s (median over steps of the last rank's offset from backward start), sigma_s.
     ``buckets``: step, bucket, bytes, tensors, seconds, busy_s (how much of it ran beside the backward pass), update_s (s, of
-    updates then still to do, as long as they take where nothing else runs), start_s (from the step's start). ``fuse``: the same for each rank's copies into and out of the fusion buffer.
-    ``control_s``, ``enqueue_s``, ``done_spacing_s``: durations of the small events of Horovod's threads;
+    updates then still to do, as long as they take where nothing else runs), start_s (from the step's start), lanes (it went through them). ``fuse``: the same for the copies into and out of the fusion buffer, by ``kind``, mean over ranks.
+    ``control_s``, ``enqueue_s``, ``callback_s``: durations of the small events of Horovod's threads;
     ``runs_ahead``: the script pushes the next step's work before this one's updates are done.
     ``own_variation``: relative sigma of a rank's compute around that of all ranks in the same step.
     ``enqueue_s`` has the mean of each rank and step, since only the first of many costs much.
@@ -58,7 +60,7 @@ class Observations:
     runs_ahead: bool
     own_variation: float
     enqueue_s: Numbers
-    done_spacing_s: Numbers
+    callback_s: Numbers
     push: PushTimes
 
     @property
@@ -85,8 +87,9 @@ def observe(trace: Trace) -> Observations:
             Kind.FUSE_IN,
             Kind.FUSE_OUT,
             Kind.DONE,
+            *LANE_KINDS,
         ],
-        columns=["step", "rank", "kind", "tensor", "bucket", "bytes", "t_start_ns", "t_end_ns"],
+        columns=["step", "rank", "host", "kind", "tensor", "bucket", "bytes", "t_start_ns", "t_end_ns"],
     )
     inferred = not has_marks(events)
     unknown_s = 0.0
@@ -110,16 +113,22 @@ def observe(trace: Trace) -> Observations:
         unknown_s=unknown_s,
         steps=steps,
         ready=_ready(events, anchors),
-        buckets=_buckets(events, anchors, _aligned(trace)),
-        fuse=_calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT]),
+        buckets=_buckets(events, anchors, lanes_of(trace), _aligned(trace)),
+        fuse=_copies(events, anchors),
         control_s=control_s,
         control_period_s=_control_period(events, anchors),
         runs_ahead=_runs_ahead(events, anchors),
         own_variation=_own_variation(anchors),
         enqueue_s=_enqueue(events),
-        done_spacing_s=_done_spacing(events),
+        callback_s=_callbacks(events),
         push=_push_times(events, anchors),
     )
+
+
+def lanes_of(trace: Trace) -> int:
+    """Lanes per host of the recorded run, 0 for stock Horovod."""
+    value = trace.meta.settings.get("aux")
+    return int(value) if isinstance(value, int | float) else 0
 
 
 def _aligned(trace: Trace) -> bool:
@@ -214,8 +223,9 @@ def _cache_order(events: pd.DataFrame) -> Any:
     return place.groupby(done["tensor"]).median().rank(method="first")
 
 
-def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aligned: bool) -> pd.DataFrame:
-    table = _together(_calls(events, anchors, [Kind.ALLREDUCE]), aligned)
+def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aux: int, aligned: bool) -> pd.DataFrame:
+    calls = _calls(events, anchors, [Kind.ALLREDUCE])
+    table = _together(calls.assign(lanes=took_lanes(calls, events, aux)), aligned)
     if table.empty:
         raise UserError(
             "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
@@ -243,6 +253,13 @@ def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd
     )
 
 
+def _copies(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
+    """Copies into and out of the fusion buffer, the mean over the ranks: now and then one loses its core in between."""
+    calls = _calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT])
+    columns = ["bytes", "seconds", "busy_s", "update_s", "start_s"]
+    return calls.groupby(["step", "bucket", "kind"], as_index=False)[columns].mean()
+
+
 def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
     """Collectives, one row for all ranks: from the last arrival to the last end, or the shortest duration."""
     table = calls.groupby(["step", "bucket", "kind"], as_index=False).agg(
@@ -251,13 +268,14 @@ def _together(calls: pd.DataFrame, aligned: bool) -> pd.DataFrame:
         busy_s=("busy_s", "min"),
         update_s=("update_s", "min"),
         start_s=("start_s", "max"),
+        lanes=("lanes", "any"),
         last_start_ns=("t_start_ns", "max"),
         last_end_ns=("t_end_ns", "max"),
     )
     if aligned:
         table["seconds"] = ((table["last_end_ns"] - table["last_start_ns"]) * _NS).clip(lower=1e-6)
     table["busy_s"] = table[["busy_s", "seconds"]].min(axis=1)
-    return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "update_s", "start_s"]]
+    return table[["step", "bucket", "kind", "bytes", "seconds", "busy_s", "update_s", "start_s", "lanes"]]
 
 
 def _control_period(events: pd.DataFrame, anchors: pd.DataFrame) -> Numbers:
@@ -314,8 +332,20 @@ def _push_times(events: pd.DataFrame, anchors: pd.DataFrame) -> PushTimes:
     return PushTimes(float(first_s.median()), float(every_s.median()), float(groups["call_s"].median()))
 
 
-def _done_spacing(events: pd.DataFrame) -> Numbers:
+def _callbacks(events: pd.DataFrame) -> Numbers:
+    """What one gradient's callback takes, step by step: in a bucket the n-th waits for the n - 1 before it.
+
+    From all delays of a step together: where the first callback starts an update, the others now and then lose the core.
+    """
     done = events[(events["kind"] == Kind.DONE.value) & events["bucket"].notna()]
-    done = done.sort_values(["rank", "step", "bucket", "t_end_ns"])
-    gaps = done.groupby(["rank", "step", "bucket"])["t_end_ns"].diff().dropna() * _NS
-    return np.asarray(gaps, dtype=float)
+    of_bucket = done.sort_values("t_end_ns").groupby(["step", "rank", "bucket"])["t_end_ns"]
+    delays = pd.DataFrame(
+        {
+            "step": done["step"],
+            "late_s": (done["t_end_ns"] - of_bucket.transform("min")) * _NS,
+            "before": of_bucket.cumcount(),
+        }
+    )
+    sums = delays.groupby("step")[["late_s", "before"]].sum()
+    sums = sums[sums["before"] > 0]
+    return np.asarray(sums["late_s"] / sums["before"], dtype=float)

@@ -30,7 +30,8 @@ class Parameters:
     busy_wait_s: float = 2e-3
     tensor_s: float = 5e-6
     bucket_s: float = 30e-6
-    fuse_s_per_byte: float = 0.25e-9
+    fuse_in_s_per_byte: float = 0.25e-9
+    fuse_out_s_per_byte: float = 0.25e-9
     stock_s_per_byte: float = 0.9e-9
     stock_reduce_s_per_byte: float = 0.7e-9
     stock_duplex: float = 1.5
@@ -62,7 +63,8 @@ INFO: dict[str, ParameterInfo] = {
     ),
     "tensor_s": ParameterInfo("s", "Horovod's work per gradient in a bucket [c_f + c_cb + k_m]", 3.0),
     "bucket_s": ParameterInfo("s", "Horovod's work per bucket [c_0]", 3.0),
-    "fuse_s_per_byte": ParameterInfo("s/B", "copy into or out of the fusion buffer [1/mu_in, 1/mu_out]", 2.0),
+    "fuse_in_s_per_byte": ParameterInfo("s/B", "copy into the fusion buffer [1/mu_in]", 2.0),
+    "fuse_out_s_per_byte": ParameterInfo("s/B", "copy out of the fusion buffer [1/mu_out]", 2.0),
     "stock_s_per_byte": ParameterInfo(
         "s/B", "stock MPI: CPU to send and receive one byte [sigma_s + sigma_r]", 2.0
     ),

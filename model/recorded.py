@@ -12,10 +12,12 @@ import math
 from typing import Any
 
 from ..tracer.trace import Trace
+from .bucket_turns import turns_by_bucket
 from .calibration import Calibration
 from .cluster import Cluster
 from .fusion import DEFAULT_THRESHOLD_BYTES
 from .horovod import DEFAULT_CYCLE_S
+from .lane_use import threshold_bytes
 from .observations import Observations, observe
 from .prediction import Prediction, predict
 from .scenario import Scenario
@@ -114,7 +116,17 @@ def recorded_scenario(
     seen = observed or observe(trace)
     target = workload_as_recorded(trace, seen)
     place = cluster or recorded_cluster(trace, calibration)
-    scenario = Scenario(target, place, calibration, **knobs(trace))
+    settings = knobs(trace)
+    if not seen.buckets["lanes"].all():
+        turns = turns_by_bucket(seen, Scenario(target, place, calibration).sites, calibration.parameters)
+        target = dataclasses.replace(target, bucket_turns=turns)
+    scenario = Scenario(
+        target,
+        place,
+        calibration,
+        lane_threshold_bytes=threshold_bytes(seen.buckets, settings["aux"]),
+        **settings,
+    )
     tail_s = float(seen.steps["tail_s"].median())
     best, least = scenario, math.inf
     for _ in range(_ROUNDS):

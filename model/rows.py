@@ -9,10 +9,13 @@ from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from ..tracer.schema import Kind
 from .collectives import Leg, alone_s, fusion_copy, lane_legs, stock_legs
 from .horovod import DEFAULT_CYCLE_S, control_s
 from .lanes import crowded_lane_s_per_byte
+from .middle import middle_mean
 from .observations import Observations
 from .parameters import Parameters
 from .probe import LaneProbe
@@ -30,6 +33,9 @@ _CPU_ERROR = 0.01
 _LARGE_CALL_BYTES = 4 << 20
 LEAST_FUSION_BYTES = 1 << 20
 _LEAST_ALLREDUCE_BYTES = 4096
+_LEAST_SEEN = 2
+"""Calls of a size and company: one alone may have been a hiccup."""
+_LEAST_COPIES = 3
 _FASTEST_S_PER_BYTE = 0.01e-9
 """100 GB/s: a copy that looks quicker was not seen whole."""
 
@@ -38,6 +44,7 @@ class Group(str, Enum):
     """Rows of one group miss the model by about the same relative amount."""
 
     TIME = "durations"
+    COPY = "durations of copies"
     CPU = "CPU seconds"
     HINT = "hints"
 
@@ -53,28 +60,55 @@ class Row:
     formula: Formula
 
 
-def traced_rows(seen: Observations, lanes: int) -> list[Row]:
-    """Fusion copies and allreduces of a trace recorded with `lanes` lanes, by size and by company of compute."""
-    rows: list[Row] = []
-    for source, calls, least in (
-        ("traced fusion copy", seen.fuse, LEAST_FUSION_BYTES),
-        ("traced allreduce", seen.buckets, _LEAST_ALLREDUCE_BYTES),
-    ):
-        chosen = calls[(calls["bytes"] >= least) & (calls["seconds"] > calls["bytes"] * _FASTEST_S_PER_BYTE)]
-        beside = chosen["busy_s"] > 0.5 * chosen["seconds"]
-        for _, group in chosen.groupby([chosen["bytes"], beside]):
-            values = group["seconds"].to_numpy(dtype=float)
-            if len(values) < 3:
-                continue
-            nbytes = int(group["bytes"].iloc[0])
-            compute_s = float(group["busy_s"].median()), float(group["update_s"].median())
-            formula = (
-                _copied(nbytes, *compute_s)
-                if source == "traced fusion copy"
-                else _timed(nbytes, lanes, *compute_s)
-            )
-            rows.append(Row(source, float(np.median(values)), _error(values), Group.TIME, formula))
+def traced_rows(seen: Observations, aux: int) -> list[Row]:
+    """Fusion copies of a trace recorded with `aux` lanes, all of a step together, and its allreduces by size and company of compute."""
+    reduced = seen.buckets[seen.buckets["bytes"] >= _LEAST_ALLREDUCE_BYTES]
+    return [
+        *_copies(seen.fuse, Kind.FUSE_IN, "fuse_in_s_per_byte"),
+        *_copies(seen.fuse, Kind.FUSE_OUT, "fuse_out_s_per_byte"),
+        *_allreduces(reduced[~reduced["lanes"]], 0),
+        *_allreduces(reduced[reduced["lanes"]], aux),
+    ]
+
+
+def _alike(calls: pd.DataFrame) -> list[pd.DataFrame]:
+    """`calls` of one size each, those beside compute apart from the others."""
+    calls = calls[calls["seconds"] > calls["bytes"] * _FASTEST_S_PER_BYTE]
+    beside = calls["busy_s"] > 0.5 * calls["seconds"]
+    return [group for _, group in calls.groupby([calls["bytes"], beside])]
+
+
+def _copies(calls: pd.DataFrame, kind: Kind, cost: str) -> list[Row]:
+    """One row for all copies of a `kind`: a large copy costs more a byte than a small one, and their sum is what a step takes."""
+    groups = _alike(calls[(calls["kind"] == kind.value) & (calls["bytes"] >= LEAST_FUSION_BYTES)])
+    if sum(len(group) for group in groups) < _LEAST_COPIES:
+        return []
+    measured = sum(len(group) * middle_mean(group["seconds"]) for group in groups)
+    scatter = math.sqrt(
+        sum((len(g) * middle_mean(g["seconds"]) * _error(g["seconds"].to_numpy())) ** 2 for g in groups)
+    )
+    parts = [(len(g), _copied(cost, int(g["bytes"].iloc[0]), *_company(g))) for g in groups]
+
+    def seconds(sites: Sites, costs: Parameters) -> float:
+        return sum(count * copied(sites, costs) for count, copied in parts)
+
+    return [Row("traced fusion copies", measured, scatter / measured, Group.COPY, seconds)]
+
+
+def _allreduces(calls: pd.DataFrame, lanes: int) -> list[Row]:
+    rows = []
+    for group in _alike(calls):
+        values = group["seconds"].to_numpy(dtype=float)
+        if len(values) < _LEAST_SEEN:
+            continue
+        formula = _timed(lanes, int(group["bytes"].iloc[0]), *_company(group))
+        rows.append(Row("traced allreduce", float(np.median(values)), _error(values), Group.TIME, formula))
     return rows
+
+
+def _company(calls: pd.DataFrame) -> tuple[float, float]:
+    """Seconds of the backward pass and of weight updates that typically run beside them."""
+    return float(calls["busy_s"].median()), float(calls["update_s"].median())
 
 
 def probe_rows(probe: LaneProbe, ranks: int, trace_is_stock: bool) -> list[Row]:
@@ -144,7 +178,7 @@ def _error(values: Numbers) -> float:
     return math.hypot(_LEAST_SCATTER, 1.2533 * scatter / math.sqrt(len(values)) / centre)
 
 
-def _timed(nbytes: int, lanes: int, busy_s: float = 0.0, update_s: float = 0.0) -> Formula:
+def _timed(lanes: int, nbytes: int, busy_s: float = 0.0, update_s: float = 0.0) -> Formula:
     def seconds(sites: Sites, costs: Parameters) -> float:
         legs = (
             lane_legs(sites, costs, nbytes, lanes) if lanes else stock_legs(sites, costs, nbytes, nbytes // 4)
@@ -154,18 +188,17 @@ def _timed(nbytes: int, lanes: int, busy_s: float = 0.0, update_s: float = 0.0) 
     return seconds
 
 
-def _copied(nbytes: int, busy_s: float, update_s: float) -> Formula:
+def _copied(cost: str, nbytes: int, busy_s: float, update_s: float) -> Formula:
     def seconds(sites: Sites, costs: Parameters) -> float:
-        copy = fusion_copy("fuse", nbytes * costs.fuse_s_per_byte, sites, 2 * nbytes)
-        leg = Leg(0.0, copy, spins=False)
-        return alone_s([leg], sites, costs, busy_s, update_s)
+        parts = fusion_copy("fuse", nbytes * getattr(costs, cost), sites, 2 * nbytes)
+        return alone_s([Leg(0.0, part, spins=False) for part in parts], sites, costs, busy_s, update_s)
 
     return seconds
 
 
 def _probed(nbytes: int, lanes: int, ranks: int) -> Formula:
     """What a rank of the probe sees: its gradient queued, half a cycle's wait, agreement, the allreduce."""
-    timed = _timed(nbytes, lanes)
+    timed = _timed(lanes, nbytes)
 
     def seconds(sites: Sites, costs: Parameters) -> float:
         agreed_s = control_s(costs, ranks, sites.cluster.worst_latency_s)

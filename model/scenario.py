@@ -79,6 +79,12 @@ class Scenario:
             return sites
         return sites.with_parts_of_cores_worth(WORTH_OF_PARTS_OF_A_CORE, PART_OF_A_CORE)
 
+    def with_lanes(self, aux: int) -> Scenario:
+        """The same with `aux` lanes a host; from which size on another count is worth it was not recorded."""
+        if aux == self.aux:
+            return self
+        return self.replaced(aux=aux, lane_threshold_bytes=DEFAULT_LANE_THRESHOLD_BYTES)
+
     def replaced(self, **values: object) -> Scenario:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **values)  # type: ignore[arg-type]

@@ -81,6 +81,7 @@ class Workload:
     before the next forward pass; otherwise the next forward of a layer waits only for its own weights.
     Times are those of the slowest of ``ranks_seen`` ranks.
     The backward pass may be ``unknown_s`` longer or shorter (90 %) where no data say exactly.
+    ``bucket_turns`` are factors on ``stock_duplex`` for the large allreduces of a step, in turn, see `model.bucket_turns`.
     ``loader_cpu_s`` is the CPU work of a rank's ``loader_threads`` data loaders for one batch.
     """
 
@@ -101,6 +102,7 @@ class Workload:
     spread: StepSpread = field(default_factory=StepSpread)
     push: PushTimes = field(default_factory=PushTimes)
     unknown_s: float = 0.0
+    bucket_turns: tuple[float, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -215,6 +217,7 @@ class Workload:
             values["tensors"] = tuple(GradientTensor(**tensor) for tensor in values["tensors"])
             values["spread"] = StepSpread(**values["spread"])
             values["push"] = PushTimes(**values.get("push", {}))
+            values["bucket_turns"] = tuple(values.get("bucket_turns", ()))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise UserError(f"workload is damaged ({error}); write it again") from None

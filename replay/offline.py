@@ -20,6 +20,7 @@ import pandas as pd
 from ..errors import UserError
 from ..model.calibration import Calibration
 from ..model.fitting import calibrate
+from ..model.middle import middle_mean
 from ..model.prediction import Prediction, predict
 from ..model.recorded import recorded_scenario
 from ..model.scenario import Scenario
@@ -123,7 +124,7 @@ def replay_offline(
     if scale != 1.0:
         scenario = scenario.replaced(workload=scaled(scenario.workload, scale))
     if aux is not None:
-        scenario = scenario.replaced(aux=aux)
+        scenario = scenario.with_lanes(aux)
     same = scenario == subject.scenario
     prediction = predict(scenario)
     with tempfile.TemporaryDirectory() as scratch:
@@ -150,26 +151,32 @@ def recorded_step_s(trace: Trace) -> float:
 
 
 def phase_totals(trace: Trace) -> pd.DataFrame:
-    """Seconds per kind: columns kind, seconds; the median over steps of a step's sum, as the rank sees it whose gradients are
-    ready last: the others wait for it, and the model simulates that one.
+    """Seconds per kind: columns kind, seconds; a step's sum without the waiting of ranks for one another, the middle half of the steps.
 
-    Where no forward pass marks the steps, every step counts; where no rank's gradients are seen, every rank.
+    The ranks begin a negotiation or an allreduce at different times and end it together: the last to come shows what it takes.
+    A gradient is ready, and backward over, when the last rank has it. Of what each rank does for itself the mean over ranks counts. Where no
+    forward pass marks the steps, every step counts.
     """
-    totals = trace.query(
+    sums = trace.query(
         """
         with whole as (select distinct step from events where kind = 'forward' and step >= 0),
-        last as (select step, arg_max(rank, t_end_ns) as rank from events where kind = 'ready' group by step),
-        sums as (
-            select kind, rank, step, sum(t_end_ns - t_start_ns) * 1e-9 as seconds from events
+        spans as (
+            select kind, step, rank, tensor, bucket, sum(t_end_ns - t_start_ns) * 1e-9 as seconds from events
             where (step in (select step from whole) or (select count(*) from whole) = 0) and rank is not null
               and (kind <> 'negotiate' or tensor is not null) and kind <> 'operator'
-              and ((step, rank) in (select (step, rank) from last) or step not in (select step from last))
-            group by kind, rank, step
+            group by all
+        ),
+        ranks as (select count(distinct rank) as n from spans),
+        together as (
+            select kind, step, case when kind in ('negotiate', 'allreduce') then min(seconds)
+                                    when kind in ('ready', 'backward') then max(seconds)
+                                    else sum(seconds) / (select n from ranks) end as seconds
+            from spans group by kind, step, tensor, bucket
         )
-        select kind, median(seconds) as seconds from sums group by kind order by kind
+        select kind, step, sum(seconds) as seconds from together group by kind, step
         """
     )
-    return totals
+    return sums.groupby("kind")["seconds"].agg(middle_mean).reset_index()
 
 
 def tensor_delays(trace: Trace) -> pd.DataFrame:

@@ -140,7 +140,7 @@ class Campaign:
             dtype_bytes=2 if case.training.fp16 and not case.calibration.training.fp16 else None,
         )
         there = own.replaced(workload=work, cluster=case.place.cluster(calibration, case.calibration.place))
-        predictions = [predict(there.replaced(aux=aux)) for aux in case.counts]
+        predictions = [predict(there.with_lanes(aux)) for aux in case.counts]
         choice = choose(predictions)
         fields = ("aux", "step_s", "low_s", "high_s", "p5_s", "p95_s")
         rows = [{name: getattr(row, name) for name in fields} for row in predictions]

@@ -130,7 +130,7 @@ def test_updates_run_in_groups_as_their_last_gradient_is_done():
 
 
 def test_fused_buckets_are_copied_in_and_out():
-    calibration = only(fuse_s_per_byte=1e-9)
+    calibration = only(fuse_in_s_per_byte=1e-9, fuse_out_s_per_byte=1e-9)
     tensors = [("a", 5 * 10**7, 2.0), ("b", 5 * 10**7, 2.0)]
     run = simulate_step(Scenario(work(*tensors), plenty(), calibration, cycle_s=0.0))
     assert run.step_s == pytest.approx(3.0 + 0.1 + 0.1 + 0.1, abs=1e-3)
