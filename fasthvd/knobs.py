@@ -33,6 +33,15 @@ class Knobs:
             "HOROVOD_CYCLE_TIME": f"{self.cycle_s * 1e3:g}",
         }
 
+    def options(self) -> list[str]:
+        """The options of `run` that set them in every rank."""
+        return [
+            "--fusion-threshold-mb",
+            f"{self.fusion_bytes / 2**20:.12g}",
+            "--cycle-time-ms",
+            f"{self.cycle_s * 1e3:g}",
+        ]
+
     def to_json(self) -> dict[str, float]:
         """As plain values."""
         return asdict(self)

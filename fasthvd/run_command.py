@@ -34,6 +34,10 @@ def run(
         str | None,
         typer.Option(help="Smaller allreduces stay on MPI.", envvar="FASTHVD_THRESHOLD_BYTES"),
     ] = None,
+    fusion_threshold_mb: Annotated[
+        float | None, typer.Option(help="Horovod's fusion threshold, in every rank.")
+    ] = None,
+    cycle_time_ms: Annotated[float | None, typer.Option(help="Horovod's cycle time, in every rank.")] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print the lanes' counters at the end.", envvar="FASTHVD_STATS")
     ] = False,
@@ -57,6 +61,7 @@ def run(
     Example: vsketchdlc run --aux 3 -- mpirun -np 4 -H a,b,c,d python train.py
     """
     from ..tracer.launcher import RankEnvironment
+    from .horovod_settings import HorovodSettings
     from .settings import LIBRARY, LaneSettings, lanes_above_cores, parse_ports, require_native
     from .supervised import run_stock, run_supervised
 
@@ -72,10 +77,11 @@ def run(
         json=json,
         quiet=quiet,
     )
-    ranks = RankEnvironment()
+    horovod = HorovodSettings(fusion_threshold_mb, cycle_time_ms).variables()
+    ranks = RankEnvironment(variables=horovod)
     if settings.preloads:
         require_native()
-        ranks = RankEnvironment(preload=(str(LIBRARY),), variables=settings.variables())
+        ranks = RankEnvironment(preload=(str(LIBRARY),), variables={**horovod, **settings.variables()})
     if print_env:
         for name, value in ranks.flat(os.environ).items():
             print(f"export {name}={shlex.quote(value)}")
@@ -86,7 +92,7 @@ def run(
         )
     sys.stdout.flush()
     if not settings.preloads:
-        run_stock(command)
+        run_stock(command, ranks)
     warning = lanes_above_cores(aux, len(os.sched_getaffinity(0)))
     if warning and not quiet:
         print(f"vsketchdlc: {warning}", file=sys.stderr)

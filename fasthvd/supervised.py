@@ -18,9 +18,9 @@ from .settings import LaneSettings
 FORMAT_VERSION = 1
 
 
-def run_stock(command: list[str]) -> NoReturn:
+def run_stock(command: list[str], ranks: RankEnvironment) -> NoReturn:
     """Become the user's command, with nothing preloaded. Raises UserError when it cannot be started."""
-    launch = prepare(command, RankEnvironment())
+    launch = prepare(command, ranks)
     try:
         os.execvpe(launch.command[0], launch.command, launch.environment)
     except OSError as error:

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..answer import write_json
 from ..errors import UserError
 from ..model.probe import LaneProbe
 from ..tracer.launcher import Launch, RankEnvironment, prepare, run
 from ..tracer.trace import Trace
 from .instead import HOOK_FOLDER
-from .tuning import TuningWishes, conclude
+from .probe import probe_lanes
+from .tuning import LANE_PROBE_S, TuningWishes, conclude
 from .tuning_answer import TuningAnswer, command_of
 
 WATCH_VARIABLE = "FASTHVD_WATCH"
@@ -78,17 +80,48 @@ def train_and_adapt(
     if json.loads(result.read_text(encoding="utf-8"))["within"]:
         say("the first steps were as predicted: the choice stands for the next run")
         return status
-    say(next_run(answer, command, folder, wishes, target))
+    probe = _probe_for_next_run(answer, command, folder, wishes, status, say)
+    say(next_run(answer, command, folder, wishes, target, probe))
     return status
 
 
-def next_run(
-    answer: TuningAnswer, command: Sequence[str], folder: Path, wishes: TuningWishes, target: Path
-) -> str:
-    """What the steps in trace `target` teach: the sentence for the user, with the next run's command."""
-    probe = LaneProbe.load(folder / "probe.json")
+def _probe_for_next_run(
+    answer: TuningAnswer,
+    command: Sequence[str],
+    folder: Path,
+    wishes: TuningWishes,
+    status: int,
+    say: Callable[[str], None],
+) -> LaneProbe:
+    """The lanes probed again: what went wrong may be that the network is another now.
+
+    After a training that failed or was interrupted, the hosts may be lost or wanted: then it is the probe from before.
+    """
+    if status != 0:
+        return LaneProbe.load(Path(answer.folder) / "probe.json")
+    budget_s = min(LANE_PROBE_S, wishes.budget_s)
+    say(f"the first steps were not as predicted: lane probe, 0 to {wishes.aux_max} lanes, {budget_s:.0f} s")
+    probe = probe_lanes(command, most=wishes.aux_max, budget_s=budget_s)
+    write_json(str(_adapted(folder) / "probe.json"), probe.to_json())
+    return probe
+
+
+def _adapted(folder: Path) -> Path:
     adapted = folder / "adapted"
     adapted.mkdir(exist_ok=True)
+    return adapted
+
+
+def next_run(
+    answer: TuningAnswer,
+    command: Sequence[str],
+    folder: Path,
+    wishes: TuningWishes,
+    target: Path,
+    probe: LaneProbe,
+) -> str:
+    """What the steps in trace `target` and `probe` teach: the sentence for the user, with the next run's command."""
+    adapted = _adapted(folder)
     again = conclude(Trace.open(target), probe, adapted, wishes, [], time.monotonic())
     # Both as the new calibration has it: the old one has just been shown wrong.
     now, kept = again.expected, again.predicted[answer.chosen_aux]

@@ -104,7 +104,7 @@ def tune(
 
     try:
         tuned = tune(command, keep, wishes, trial=trial, say=say)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, UserError):  # nobody has been told of the folder yet
         if output is None:
             shutil.rmtree(keep, ignore_errors=True)
         raise
@@ -147,8 +147,7 @@ def _print(tuned: TuningAnswer) -> None:
     answer.stdout.print(table)
     answer.stdout.print(tuned.reason)
     if tuned.knobs is not None:
-        settings = " ".join(f"{name}={value}" for name, value in tuned.knobs.variables().items())
-        answer.stdout.print(f"Horovod's knobs: {settings}")
+        answer.stdout.print(f"Horovod's knobs, as options of 'run': {' '.join(tuned.knobs.options())}")
     for note in tuned.notes:
         answer.stdout.print(f"{note[0].upper()}{note[1:]}")
     cost = f"Tuning took {format_seconds(tuned.tuning_s)}"

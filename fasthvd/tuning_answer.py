@@ -94,6 +94,5 @@ class TuningAnswer:
 
 def command_of(answer: TuningAnswer, command: Sequence[str]) -> list[str]:
     """The words that run `command` as chosen, to show to the user."""
-    setting = [] if answer.knobs is None else [f"{k}={v}" for k, v in answer.knobs.variables().items()]
-    prefix = ["env", *setting] if setting else []
-    return [*prefix, "vsketchdlc", "run", "--aux", str(answer.chosen_aux), "--", *command]
+    knobs = [] if answer.knobs is None else answer.knobs.options()
+    return ["vsketchdlc", "run", "--aux", str(answer.chosen_aux), *knobs, "--", *command]

@@ -53,6 +53,18 @@ def lanes_left(lab: Lab) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("aux", ["0", "1"])
+def test_horovods_knobs_reach_the_ranks_of_every_host(aux):
+    """mpirun hands a variable of the shell to the ranks of its own host only."""
+    run = [sys.executable, "-m", "vsketchdlc", "run", "--aux", aux, "--fusion-threshold-mb", "8", "--"]
+    mpirun = ["mpirun", "--bind-to", "none", "-np", "2", "-H", "h0,h1"]
+    # A program of under 20 ms may be over before mpirun knows it began.
+    told = "import os, time; print(os.environ.get('HOROVOD_FUSION_THRESHOLD')); time.sleep(0.5)"
+    with Lab(LabSpec(hosts=2, nic_bits_per_s=FAST)) as lab:
+        done = lab.run("h0", [*run, *mpirun, sys.executable, "-c", told], capture_output=True, timeout=60)
+    assert done.stdout.split() == ["8388608", "8388608"], done.stderr
+
+
 @pytest.mark.parametrize("ranks", ["h0:2,h1:2", "h0:1,h1:3,h2:1"])
 def test_bytes_on_the_wire_are_those_of_hosts_not_of_ranks(ranks):
     hosts = ranks.count(",") + 1

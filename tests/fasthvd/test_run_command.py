@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from vsketchdlc.errors import UserError
+from vsketchdlc.fasthvd.horovod_settings import HorovodSettings
 from vsketchdlc.fasthvd.settings import LIBRARY, LaneSettings, parse_ports
 
 
@@ -66,6 +67,27 @@ def test_one_variable_a_setting():
 def test_settings_that_cannot_work(wrong):
     with pytest.raises(UserError):
         LaneSettings(**{"aux": 2, **wrong})
+
+
+def test_horovods_knobs_are_its_own_variables():
+    assert HorovodSettings(32, 2.5).variables() == {
+        "HOROVOD_FUSION_THRESHOLD": "33554432",
+        "HOROVOD_CYCLE_TIME": "2.5",
+    }
+    assert HorovodSettings().variables() == {}
+
+
+@pytest.mark.parametrize("wrong", [(-1, None), (float("nan"), None), (None, -0.5), (None, 1e9)])
+def test_horovods_knobs_that_cannot_work(wrong):
+    with pytest.raises(UserError):
+        HorovodSettings(*wrong)
+
+
+@pytest.mark.parametrize("aux", ["0", "2"])
+def test_horovods_knobs_reach_the_command_with_lanes_and_without(aux):
+    done = run("--aux", aux, "--fusion-threshold-mb", "8", "--cycle-time-ms", "0.5", "--print-env")
+    assert "export HOROVOD_FUSION_THRESHOLD=8388608" in done.stdout
+    assert "export HOROVOD_CYCLE_TIME=0.5" in done.stdout
 
 
 @pytest.mark.parametrize(

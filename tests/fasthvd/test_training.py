@@ -8,6 +8,7 @@ from vsketchdlc.fasthvd import training
 from vsketchdlc.fasthvd.knobs import Knobs
 from vsketchdlc.fasthvd.tuning import TuningWishes
 from vsketchdlc.fasthvd.tuning_answer import PredictedStep, TuningAnswer
+from vsketchdlc.model.probe import LaneProbe, ProbeRow
 
 COMMAND = ["mpirun", "-np", "2", "python", "train.py"]
 WISHES = TuningWishes(aux_max=2, min_gain=0.03)
@@ -23,10 +24,9 @@ def learns(monkeypatch, tmp_path):
     """The sentence after a training chosen as `before`, whose first steps calibrate to `again`."""
 
     def told(before, again):
-        monkeypatch.setattr(training.LaneProbe, "load", lambda path: None)
         monkeypatch.setattr(training.Trace, "open", lambda path: None)
         monkeypatch.setattr(training, "conclude", lambda *_: again)
-        return training.next_run(before, COMMAND, tmp_path, WISHES, tmp_path / "first-steps")
+        return training.next_run(before, COMMAND, tmp_path, WISHES, tmp_path / "first-steps", None)
 
     return told
 
@@ -52,9 +52,8 @@ def test_other_knobs_are_part_of_the_command(learns):
         answer(1, 4.0, 2.0, 2.0, knobs=Knobs(16 << 20, 2.5e-3)),
         chosen=PredictedStep(1, 1.5, 1.4, 1.6, 1.5, 1.5, 0.0),
     )
-    assert "env HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5 vsketchdlc run --aux 1" in learns(
-        answer(1, 2.0, 1.0, 1.0), again
-    )
+    said = learns(answer(1, 2.0, 1.0), again)
+    assert "vsketchdlc run --aux 1 --fusion-threshold-mb 16 --cycle-time-ms 2.5 -- mpirun" in said
 
 
 @pytest.mark.parametrize("within,word", [(True, "as predicted"), (False, "next run")])
@@ -67,6 +66,7 @@ def test_first_steps_as_predicted_teach_nothing(monkeypatch, tmp_path, within, w
 
     monkeypatch.setattr(training, "watched", lambda *_: None)
     monkeypatch.setattr(training, "run", trained)
+    monkeypatch.setattr(training.LaneProbe, "load", lambda path: None)
     monkeypatch.setattr(training, "next_run", lambda *_: "next run: ...")
     status = training.train_and_adapt(answer(1, 2.0, 1.0), COMMAND, tmp_path, WISHES, said.append)
     assert status == 3 and word in said[0]
@@ -78,3 +78,24 @@ def test_a_training_of_few_steps_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(training, "run", lambda launch: 0)
     training.train_and_adapt(answer(1, 2.0, 1.0), COMMAND, tmp_path, WISHES, said.append)
     assert "fewer than 22 steps" in said[0]
+
+
+def test_steps_that_were_not_as_predicted_are_judged_with_a_new_probe(monkeypatch, tmp_path):
+    """The network may have changed since: the old probe would speak for the old one."""
+    said, asked = [], []
+
+    def trained(launch):
+        (tmp_path / "first-steps.json").write_text(json.dumps({"within": False}))
+        return 0
+
+    def probed(command, *, most, budget_s):
+        asked.append((command, most))
+        return LaneProbe(2, 1, [ProbeRow(1, 1 << 20, (0.1,), None, None)])
+
+    monkeypatch.setattr(training, "watched", lambda *_: None)
+    monkeypatch.setattr(training, "run", trained)
+    monkeypatch.setattr(training, "probe_lanes", probed)
+    monkeypatch.setattr(training, "next_run", lambda *words: f"judged with {words[-1].rows[0].seconds}")
+    training.train_and_adapt(answer(1, 2.0, 1.0), COMMAND, tmp_path, WISHES, said.append)
+    assert asked == [(COMMAND, 2)] and said[-1] == "judged with (0.1,)"
+    assert LaneProbe.load(tmp_path / "adapted" / "probe.json").rows[0].bytes == 1 << 20

@@ -164,8 +164,7 @@ def test_all_knobs_are_never_worse_than_lanes_alone(tmp_path):
 def test_the_next_run_is_told_as_a_command():
     told = command_of(answer(2, knobs=Knobs(16 << 20, 2.5e-3)), COMMAND)
     assert " ".join(told) == (
-        "env HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5 vsketchdlc run --aux 2 -- "
-        "mpirun -np 2 python train.py"
+        "vsketchdlc run --aux 2 --fusion-threshold-mb 16 --cycle-time-ms 2.5 -- mpirun -np 2 python train.py"
     )
     assert command_of(answer(0), COMMAND)[:4] == ["vsketchdlc", "run", "--aux", "0"]
 
