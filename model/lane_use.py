@@ -32,10 +32,12 @@ def took_lanes(calls: pd.DataFrame, events: pd.DataFrame, aux: int) -> pd.Series
 
 
 def threshold_bytes(buckets: pd.DataFrame, aux: int) -> int:
-    """The size from which on `aux` lanes were used, of `buckets` (bytes, lanes); the usual one unless they show another."""
-    through, stock = buckets.loc[buckets["lanes"], "bytes"], buckets.loc[~buckets["lanes"], "bytes"]
-    if aux and len(stock) and stock.max() >= DEFAULT_LANE_THRESHOLD_BYTES:
-        return int(stock.max()) + 1
-    if len(through) and through.min() < DEFAULT_LANE_THRESHOLD_BYTES:
-        return int(through.min())
-    return DEFAULT_LANE_THRESHOLD_BYTES
+    """The size from which on `aux` lanes were used, of `buckets` (bytes, lanes), as nearly as one size tells.
+
+    The usual one unless another fits better: some allreduces may have been redone over MPI after a failure.
+    """
+    sizes = [int(size) for size in buckets["bytes"]]
+    if aux == 0 or not sizes:
+        return DEFAULT_LANE_THRESHOLD_BYTES
+    candidates = [DEFAULT_LANE_THRESHOLD_BYTES, *sorted(set(sizes)), max(sizes) + 1]
+    return min(candidates, key=lambda size: int(((buckets["bytes"] >= size) != buckets["lanes"]).sum()))

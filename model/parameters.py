@@ -58,7 +58,7 @@ INFO: dict[str, ParameterInfo] = {
     "message_s": ParameterInfo("s", "latency of one large MPI message besides the wire's [alpha]", 3.0),
     "busy_wait_s": ParameterInfo(
         "s",
-        "Horovod's thread waits that long for a core, at each message, when compute holds all of them",
+        "Horovod's thread waits that long for a core, each time it wakes, when compute holds all of them",
         3.0,
     ),
     "tensor_s": ParameterInfo("s", "Horovod's work per gradient in a bucket [c_f + c_cb + k_m]", 3.0),

@@ -24,6 +24,10 @@ from .step import simulate_step
 
 TURNS = "stock_duplex"
 LANE_COST = "lane_s_per_byte"
+CAP = "flow_cap_bits_per_s"
+_LARGE_BYTES = 16 << 20
+"""Less may be gone in the burst that a shaper lets through."""
+_REACHED = 0.9
 _AGREES = 0.03
 _HALVINGS = 8
 _CHANGES = (-0.05, 0.05, -0.1, 0.1, -0.15, 0.15, -0.2, 0.2)
@@ -39,10 +43,25 @@ def matched_to_the_step(trace: Trace, seen: Observations, calibration: Calibrati
     if abs(miss) <= _AGREES:
         return calibration
     if lanes_of(trace) == 0:
-        return _changed(calibration, TURNS, _turns(trace, seen, calibration))
+        possible = _with_the_cap_that_was_reached(seen, calibration)
+        return _changed(possible, TURNS, _turns(trace, seen, possible))
     if not calibration.entries[LANE_COST].identified:
         return _changed(calibration, LANE_COST, _lane_cost(trace, seen, calibration, miss))
     return calibration
+
+
+def _with_the_cap_that_was_reached(seen: Observations, calibration: Calibration) -> Calibration:
+    """A cap of a flow, where no data identify it, that is not below what exchanges of the run got.
+
+    A fit takes exchanges without turns for quick ones on a slower flow; then no number of turns gives the step.
+    """
+    large = seen.buckets[(seen.buckets["bytes"] >= _LARGE_BYTES) & ~seen.buckets["lanes"]]
+    cap, hosts = calibration.entries.get(CAP), calibration.hosts
+    if cap is None or cap.identified or large.empty or hosts < 2:
+        return calibration
+    wire_bits = 8 * 2 * (hosts - 1) / hosts * large["bytes"] / calibration.parameters.wire_efficiency
+    reached = float((wire_bits / large["seconds"]).quantile(_REACHED))
+    return _changed(calibration, CAP, max(0.0, math.log(reached / cap.value)))
 
 
 def _turns(trace: Trace, seen: Observations, calibration: Calibration) -> float:

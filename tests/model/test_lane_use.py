@@ -42,7 +42,9 @@ def test_without_any_lane_track_size_decides_and_stock_has_none():
     ("sizes", "through", "aux", "threshold"),
     [
         ([4096, 9 * MB], [False, True], 2, DEFAULT_LANE_THRESHOLD_BYTES),
-        ([30 * MB, 70 * MB], [False, True], 2, 30 * MB + 1),
+        ([30 * MB, 70 * MB], [False, True], 2, 70 * MB),
+        ([30 * MB, 70 * MB], [False, False], 2, 70 * MB + 1),
+        ([30 * MB, 30 * MB, 30 * MB], [True, False, True], 2, DEFAULT_LANE_THRESHOLD_BYTES),
         ([64 << 10, 9 * MB], [True, True], 2, 64 << 10),
         ([30 * MB], [False], 0, DEFAULT_LANE_THRESHOLD_BYTES),
     ],

@@ -10,7 +10,7 @@ from vsketchdlc.model.recorded import recorded_scenario
 from vsketchdlc.model.scenario import TURNS_ON_PARTS_OF_A_CORE
 from vsketchdlc.model.step import simulate_step
 from vsketchdlc.model.timeline import write_simulated_trace
-from vsketchdlc.model.whole_step import LANE_COST, TURNS, matched_to_the_step
+from vsketchdlc.model.whole_step import CAP, LANE_COST, TURNS, matched_to_the_step
 
 
 def test_a_factor_that_misses_the_step_is_put_right_and_its_interval_holds_both(demo, tmp_path):
@@ -33,6 +33,16 @@ def test_a_fit_that_gives_the_step_is_left_alone_and_so_is_a_trace_with_lanes(de
     lanes = write_simulated_trace(demo.replaced(aux=2), tmp_path / "lanes", steps=8, seed=1)
     moved = calibrate(lanes).moved(TURNS, 0.3)
     assert matched_to_the_step(lanes, observe(lanes), moved) is moved
+
+
+def test_a_flow_gets_at_least_what_an_exchange_got(demo, tmp_path):
+    """Without turns the step would still be too long: then it is the cap that is too low."""
+    trace = write_simulated_trace(demo, tmp_path / "trace", steps=8, seed=1)
+    seen, fitted = observe(trace), calibrate(trace)
+    wrong = fitted.moved(CAP, -0.9)
+    right = matched_to_the_step(trace, seen, wrong)
+    assert right.value(CAP) > 1.3 * wrong.value(CAP)
+    assert simulate_step(recorded_scenario(trace, right, seen)).step_s == pytest.approx(seen.step_s, rel=0.02)
 
 
 def test_lanes_cost_what_the_step_shows_where_their_events_do_not_tell(demo, tmp_path):
