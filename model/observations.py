@@ -22,13 +22,14 @@ from .control_calls import control_calls_s
 from .inferred_marks import has_marks, whole_steps, with_marks
 from .lane_use import KINDS as LANE_KINDS
 from .lane_use import took_lanes
-from .update_work import update_work_s
-from .workload import PushTimes
+from .update_work import bytes_updated, update_work_s
+from .workload import PushTimes, Workload
 
 Numbers = npt.NDArray[np.float64]
 _NS = 1e-9
 _BULK_GAP_S = 300e-6
 _ALIGNED_NS = 1_000_000
+_OF_BUCKETS = (Kind.ALLREDUCE, Kind.FUSE_IN, Kind.FUSE_OUT)
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,14 @@ def observe(trace: Trace) -> Observations:
     events = events[events["step"].isin(wanted)]
     events = events.assign(seconds=(events["t_end_ns"] - events["t_start_ns"]) * _NS)
     steps, anchors = _steps(events, whole[whole["step"].isin(wanted)])
+    calls = _calls(events, anchors, _reduced(events, trace))
     return Observations(
         inferred=inferred,
         unknown_s=unknown_s,
         steps=steps,
         ready=_ready(events, anchors),
-        buckets=_buckets(events, anchors, lanes_of(trace), _aligned(trace)),
-        fuse=_copies(events, anchors),
+        buckets=_buckets(events, calls, lanes_of(trace), _aligned(trace)),
+        fuse=_copies(calls),
         control_s=control_s,
         control_period_s=_control_period(events, anchors),
         runs_ahead=_runs_ahead(events, anchors),
@@ -223,9 +225,9 @@ def _cache_order(events: pd.DataFrame) -> Any:
     return place.groupby(done["tensor"]).median().rank(method="first")
 
 
-def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aux: int, aligned: bool) -> pd.DataFrame:
-    calls = _calls(events, anchors, [Kind.ALLREDUCE])
-    table = _together(calls.assign(lanes=took_lanes(calls, events, aux)), aligned)
+def _buckets(events: pd.DataFrame, calls: pd.DataFrame, aux: int, aligned: bool) -> pd.DataFrame:
+    reduced = calls[calls["kind"] == Kind.ALLREDUCE.value]
+    table = _together(reduced.assign(lanes=took_lanes(reduced, events, aux)), aligned)
     if table.empty:
         raise UserError(
             "the trace has no allreduce of gradients: run with two ranks or more, through Horovod over MPI"
@@ -237,11 +239,20 @@ def _buckets(events: pd.DataFrame, anchors: pd.DataFrame, aux: int, aligned: boo
     )
 
 
-def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd.DataFrame:
-    """Work on buckets, one row a rank: bytes, seconds, and what compute the rank does beside it."""
+def _reduced(events: pd.DataFrame, trace: Trace) -> pd.DataFrame:
+    """The allreduces of each rank, with the bytes of weights that can be updated after each."""
     of_buckets = events[events["bucket"].notna()]
     reduced = of_buckets[of_buckets["kind"] == Kind.ALLREDUCE.value]
-    calls = of_buckets[of_buckets["kind"].isin([kind.value for kind in kinds])].merge(
+    done = of_buckets[(of_buckets["kind"] == Kind.DONE.value) & of_buckets["tensor"].notna()]
+    value = trace.meta.settings.get("optimizer_aggregation")
+    together = int(value) if isinstance(value, int | float) else Workload.update_group
+    return reduced.assign(updated=bytes_updated(reduced, done, trace.meta.tensors, together))
+
+
+def _calls(events: pd.DataFrame, anchors: pd.DataFrame, reduced: pd.DataFrame) -> pd.DataFrame:
+    """Work on buckets, one row a rank: bytes, seconds, and what compute the rank does beside it."""
+    of_buckets = events[events["bucket"].notna()]
+    calls = of_buckets[of_buckets["kind"].isin([kind.value for kind in _OF_BUCKETS])].merge(
         anchors[["step", "rank", "begin_ns", "backward_end_ns"]], on=["step", "rank"]
     )
     within = (calls[["t_end_ns", "backward_end_ns"]].min(axis=1) - calls["t_start_ns"]).clip(lower=0)
@@ -253,9 +264,9 @@ def _calls(events: pd.DataFrame, anchors: pd.DataFrame, kinds: list[Kind]) -> pd
     )
 
 
-def _copies(events: pd.DataFrame, anchors: pd.DataFrame) -> pd.DataFrame:
+def _copies(calls: pd.DataFrame) -> pd.DataFrame:
     """Copies into and out of the fusion buffer, the mean over the ranks: now and then one loses its core in between."""
-    calls = _calls(events, anchors, [Kind.FUSE_IN, Kind.FUSE_OUT])
+    calls = calls[calls["kind"] != Kind.ALLREDUCE.value]
     columns = ["bytes", "seconds", "busy_s", "update_s", "start_s"]
     return calls.groupby(["step", "bucket", "kind"], as_index=False)[columns].mean()
 

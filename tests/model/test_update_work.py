@@ -4,7 +4,8 @@ from vsketchdlc.model.cluster import Cluster
 from vsketchdlc.model.collectives import Leg, alone_s, fusion_copy, lane_legs
 from vsketchdlc.model.parameters import Parameters
 from vsketchdlc.model.sites import Sites
-from vsketchdlc.model.update_work import update_work_s
+from vsketchdlc.model.update_work import bytes_updated, update_work_s
+from vsketchdlc.tracer.meta import TensorInfo
 
 MS = 1_000_000
 # One step: backward ends at 100 ms; buckets of 20 and 10 MB; the last one's weights take 5 ms.
@@ -20,7 +21,7 @@ ANCHORS = pd.DataFrame(
 
 
 def reduced(*rows):
-    columns = ["step", "rank", "bucket", "bytes", "t_start_ns", "t_end_ns"]
+    columns = ["step", "rank", "bucket", "updated", "t_start_ns", "t_end_ns"]
     return pd.DataFrame([(1, 0, *row) for row in rows], columns=columns)
 
 
@@ -37,6 +38,30 @@ def test_what_backward_has_still_done_is_not_left():
 def test_a_call_of_a_bucket_that_was_not_reduced_has_none():
     table = reduced((0, 20e6, 50 * MS, 200 * MS))
     assert update_work_s(reduced((7, 1e6, 0, MS)), table, ANCHORS).tolist() == [0.0]
+
+
+def bucketed(*members):
+    """Buckets 0 and 1 of one step, 30 and 10 bytes; `members` (bucket, tensor) and six gradients, in pairs one operation."""
+    table = reduced((0, 0, 50 * MS, 200 * MS), (1, 0, 210 * MS, 298 * MS)).assign(bytes=[30, 10])
+    done = pd.DataFrame([(1, 0, *row) for row in members], columns=["step", "rank", "bucket", "tensor"])
+    tensors = [TensorInfo(name, None, None, size, "float32", n) for n, (name, size) in enumerate(SIZES)]
+    return bytes_updated(table, done, tensors, 2).tolist()
+
+
+SIZES = [("a", 1), ("b", 2), ("c", 4), ("d", 8), ("e", 16), ("f", 32)]
+
+
+def test_an_operation_waits_for_the_last_of_its_gradients():
+    # a, b are one operation, c, d another: d comes with the second bucket, so c's weight waits for it.
+    assert bucketed((0, "a"), (0, "b"), (0, "c"), (1, "d")) == [3, 12]
+
+
+def test_a_bucket_without_a_whole_operation_updates_nothing():
+    assert bucketed((0, "a"), (0, "c"), (0, "e"), (1, "b"), (1, "d"), (1, "f")) == [0, 63]
+
+
+def test_gradients_that_the_trace_does_not_name_wait_for_no_other():
+    assert bucketed((0, "a"), (1, "somebody")) == [30, 10]
 
 
 def test_lanes_beside_updates_on_one_core_take_longer():
