@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+# Started in the background by a shell, the tests would hand an ignored SIGINT down to every command they interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A change is judged by the same examples every time; at one's desk each run tries new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
