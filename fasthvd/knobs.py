@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from ..model.prediction import predict
 from ..model.scenario import Scenario
 from ..units import format_seconds
+from .horovod_settings import HorovodSettings
 
 FUSION_BYTES = tuple(mebi << 20 for mebi in (1, 4, 16, 32, 64, 128))
 CYCLES_S = (0.5e-3, 1e-3, 2.5e-3, 5e-3)
@@ -28,10 +29,7 @@ class Knobs:
 
     def variables(self) -> dict[str, str]:
         """The environment that sets them."""
-        return {
-            "HOROVOD_FUSION_THRESHOLD": str(self.fusion_bytes),
-            "HOROVOD_CYCLE_TIME": f"{self.cycle_s * 1e3:g}",
-        }
+        return HorovodSettings(self.fusion_bytes / 2**20, self.cycle_s * 1e3).variables()
 
     def options(self) -> list[str]:
         """The options of `run` that set them in every rank."""

@@ -22,11 +22,12 @@ from scipy import optimize
 from ..tracer.trace import Trace
 from .calibration import NETWORK_UNITS, Z90, Calibration, Fitted
 from .cluster import Cluster
+from .direct_costs import direct_costs
 from .disturbance import disturbance
-from .middle import middle_mean
 from .observations import Observations, observe
 from .openmpi import control_rounds
 from .parameters import INFO, Parameters
+from .place import Place, cores_of, hosts_and_ranks
 from .probe import LaneProbe
 from .recorded import knobs, recorded_scenario
 from .rows import LEAST_FUSION_BYTES, Group, Numbers, Row, pooled, probe_rows, traced_rows
@@ -61,25 +62,6 @@ _INFERRED_ERROR = 0.05
 """More of it where forward and backward had to be inferred."""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where the data come from: hosts, ranks on each, usable cores of each, one-way latency in s."""
-
-    hosts: int
-    ranks_per_host: int
-    cores: float
-    latency_s: float
-
-    @property
-    def ranks(self) -> int:
-        return self.hosts * self.ranks_per_host
-
-    @property
-    def sites(self) -> Sites:
-        """Its cores; the network is not known yet."""
-        return Sites.of(Cluster.star(self.hosts, self.ranks_per_host, cores=self.cores), 1.0)
-
-
 def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | None = None) -> Calibration:
     """Fit a `Calibration` from a traced run and an optional lane probe.
 
@@ -88,19 +70,19 @@ def calibrate(trace: Trace, probe: LaneProbe | None = None, *, cores: float | No
     """
     seen = observe(trace)
     settings = knobs(trace)
-    hosts, per_host = _hosts_and_ranks(trace, probe)
+    hosts, per_host = hosts_and_ranks(trace, probe)
     quickest_s = (
         float(np.median(seen.control_s)) / max(1, control_rounds(hosts * per_host))
         if len(seen.control_s)
         else 1.0
     )
-    place = _Place(
+    place = Place(
         hosts,
         per_host,
-        cores if cores is not None else _cores(trace),
+        cores if cores is not None else cores_of(trace),
         min(_LONGEST_LATENCY_S, quickest_s / 2),
     )
-    direct = _direct_costs(seen, place, settings["cycle_s"])
+    direct = direct_costs(seen, place, settings["cycle_s"])
     rows = traced_rows(seen, settings["aux"])
     if probe is not None:
         rows += probe_rows(probe, place.ranks, trace_is_stock=settings["aux"] == 0)
@@ -139,54 +121,6 @@ def _checked_on_itself(trace: Trace, seen: Observations, calibration: Calibratio
     )
 
 
-def _hosts_and_ranks(trace: Trace, probe: LaneProbe | None) -> tuple[int, int]:
-    """Hosts, and ranks on each: the trace's, else the probe's, else a host for every rank."""
-    if trace.meta.hosts:
-        hosts = len(trace.meta.hosts)
-        return hosts, max(1, (trace.meta.ranks or hosts) // hosts)
-    if probe is not None:
-        return probe.hosts, probe.ranks_per_host
-    return max(1, trace.meta.ranks or 1), 1
-
-
-def _cores(trace: Trace) -> float:
-    """Cores of the poorest host; hosts that are containers of one machine share its cores."""
-    hosts = trace.meta.hosts
-    sharing = {
-        host.machine: sum(other.machine == host.machine for other in hosts) for host in hosts if host.machine
-    }
-    counts = [host.cores / sharing.get(host.machine or "", 1) for host in hosts if host.cores]
-    return float(min(counts)) if counts else 8.0
-
-
-def _direct_costs(seen: Observations, place: _Place, cycle_s: float) -> dict[str, Fitted]:
-    """Small costs, each the middle of its own events."""
-    found: dict[str, Fitted] = {}
-
-    def put(name: str, values: Numbers, source: str) -> None:
-        values = values[np.isfinite(values) & (values > 0)]
-        if len(values) < 5:
-            return
-        centre = middle_mean(values)
-        scatter = 1.4826 * float(np.median(np.abs(np.log(values / centre))))
-        half = Z90 * max(1.2533 * scatter / math.sqrt(len(values)), 4e-4)
-        low, high = centre * math.exp(-half), centre * math.exp(half)
-        found[name] = Fitted(centre, INFO[name].unit, low, high, True, f"{len(values)} {source}")
-
-    put("enqueue_s", seen.enqueue_s, "enqueue events")
-    put("tensor_s", seen.callback_s, "steps' callbacks")
-    rounds = control_rounds(place.ranks)
-    if rounds:
-        put("control_round_s", seen.control_s / rounds - place.latency_s, "control calls")
-        # Beside a busy core a cycle lasts as long as its thread waits for its turn and leaves no time to sleep; else it sleeps its time.
-        period_s = seen.control_period_s
-        excess = period_s - cycle_s
-        put("cycle_slack_s", excess[excess < 0.5e-3], "cycles during forward passes")
-        turns = max(1.0, place.sites.turns_before(1.0))
-        put("busy_wait_s", period_s[excess >= 0.5e-3] / turns, "cycles during forward passes")
-    return found
-
-
 @dataclass(frozen=True)
 class _Fit:
     entries: dict[str, Fitted]
@@ -202,7 +136,7 @@ class _Problem:
     def __init__(
         self,
         rows: Sequence[Row],
-        place: _Place,
+        place: Place,
         direct: dict[str, Fitted],
         network: Sequence[float],
         copy_s_per_byte: float | None,
@@ -266,7 +200,7 @@ class _Problem:
 
 def _fit(
     rows: Sequence[Row],
-    place: _Place,
+    place: Place,
     direct: dict[str, Fitted],
     network: Sequence[float],
     copy_s_per_byte: float | None,
@@ -363,7 +297,7 @@ def _copy_guess(seen: Observations) -> float | None:
     return float((alone["seconds"] / alone["bytes"]).median()) if len(alone) else None
 
 
-def _network_guess(seen: Observations, probe: LaneProbe | None, place: _Place) -> tuple[float, float]:
+def _network_guess(seen: Observations, probe: LaneProbe | None, place: Place) -> tuple[float, float]:
     """Where the search for the per-flow cap and the NIC rate starts: the best rates anything reached, in bit/s."""
     wire = 2.0 * (place.hosts - 1) / place.hosts if place.hosts > 1 else 1.0
     efficiency = Parameters().wire_efficiency

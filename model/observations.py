@@ -133,6 +133,12 @@ def lanes_of(trace: Trace) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
+def update_group_of(trace: Trace) -> int:
+    """Neighbouring parameters that one optimizer operation of the recorded run updates; MXNet's usual number where it is not said."""
+    value = trace.meta.settings.get("optimizer_aggregation")
+    return max(1, int(value)) if isinstance(value, int | float) else Workload.update_group
+
+
 def _aligned(trace: Trace) -> bool:
     """Do the hosts' clocks agree well enough to compare stamps of different ranks?"""
     return all(
@@ -244,8 +250,7 @@ def _reduced(events: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     of_buckets = events[events["bucket"].notna()]
     reduced = of_buckets[of_buckets["kind"] == Kind.ALLREDUCE.value]
     done = of_buckets[(of_buckets["kind"] == Kind.DONE.value) & of_buckets["tensor"].notna()]
-    value = trace.meta.settings.get("optimizer_aggregation")
-    together = int(value) if isinstance(value, int | float) else Workload.update_group
+    together = update_group_of(trace)
     return reduced.assign(updated=bytes_updated(reduced, done, trace.meta.tensors, together))
 
 

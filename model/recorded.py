@@ -18,7 +18,7 @@ from .cluster import Cluster
 from .fusion import DEFAULT_THRESHOLD_BYTES
 from .horovod import DEFAULT_CYCLE_S
 from .lane_use import threshold_bytes
-from .observations import Observations, observe
+from .observations import Observations, lanes_of, observe, update_group_of
 from .prediction import Prediction, predict
 from .scenario import Scenario
 from .step import StepRun, simulate_step
@@ -57,6 +57,7 @@ def workload_as_recorded(trace: Trace, observed: Observations | None = None) -> 
         backward_s=backward_s,
         update_s=float(steps["tail_s"].median()),
         overhead_s=float(steps["gap_s"].median()),
+        update_group=update_group_of(trace),
         blocking=not seen.runs_ahead,
         batch_per_rank=trace.meta.batch_per_rank or 1,
         ranks_seen=max(1, trace.meta.ranks),
@@ -91,7 +92,7 @@ def knobs(trace: Trace) -> dict[str, Any]:
         return float(value) if isinstance(value, int | float) else default
 
     return {
-        "aux": int(number("aux", 0)),
+        "aux": lanes_of(trace),
         "fusion_bytes": int(number("fusion_threshold_bytes", DEFAULT_THRESHOLD_BYTES)),
         "cycle_s": number("cycle_time_s", DEFAULT_CYCLE_S),
     }

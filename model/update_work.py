@@ -26,7 +26,7 @@ def bytes_updated(
     """
     keys = ["step", "rank"]
     order = reduced.sort_values("t_start_ns").groupby(keys).cumcount().rename("order")
-    operation = {tensor.name: tensor.index // max(1, together) for tensor in tensors}
+    operation = {tensor.name: tensor.index // together for tensor in tensors}
     size = {tensor.name: tensor.bytes for tensor in tensors}
     members = done[[*keys, "bucket", "tensor"]].merge(
         reduced[[*keys, "bucket"]].assign(order=order), on=[*keys, "bucket"]
